@@ -17,7 +17,7 @@ from skorch import NeuralNetBinaryClassifier
 
 from metricgrad import HybridLoss, MetricLoss, baselines
 from metricgrad.training.networks import mlp
-from metricgrad.training.training_loop import Settings, TrainingData, one_thread, train
+from metricgrad.training.training_loop import TrainingData, TrainingSettings, one_thread, train
 from timing import Row, Run, arguments, machine, marked, ms, race, show, show_targets, write
 
 ROWS, FEATURES, BATCH = 36_631, 104, 1024
@@ -48,7 +48,7 @@ def skorch_epoch(x: Any, y: Any) -> Run:
 def our_epoch(x: Any, y: Any, loss: torch.nn.Module) -> Run:
     """Return an epoch of our loop with a loss."""
     rows = TrainingData(torch.from_numpy(x), torch.from_numpy(y))
-    network, settings = mlp(FEATURES, 1), Settings(epochs=1, batch_size=BATCH, optimiser="adam")
+    network, settings = mlp(FEATURES, 1), TrainingSettings(epochs=1, batch_size=BATCH, optimiser="adam")
     return lambda: train(network, loss, rows, settings)
 
 

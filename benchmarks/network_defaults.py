@@ -94,7 +94,7 @@ def rows_of(name: str, folder: Path) -> tuple[Any, Any]:
 def as_scored_batch(options: dict[str, Any], X: Any, y: Any, rows: Any, held: Any, seed: int) -> list[float]:
     """Fit five networks on ``rows``, and return what they reach on the held ones.
 
-    The rule is tuned here, label by label, and once more with scarce labels at 0.5 (scarce classes: with the argmax),
+    The rule is tuned here, label by label, and once more with rare labels at 0.5 (rare classes: with the argmax),
     so that the choice does not hang on how the library treats these.
     """
     fold = KFold if y.ndim > 1 else StratifiedKFold
@@ -120,9 +120,9 @@ def as_scored_batch(options: dict[str, Any], X: Any, y: Any, rows: Any, held: An
         surprise = -float(np.log(p[np.arange(len(p)), truth].clip(1e-7)).mean())
     else:
         p, left_out, ones, known = (a.reshape(len(a), -1) for a in (p, left_out, truth, y[rows]))
-        cuts = np.array([best_cut(s, k) for s, k in zip(left_out.T, known.T, strict=True)])
-        cautious = np.where(np.minimum(known.sum(0), (1 - known).sum(0)) < FEW, 0.5, cuts)
-        decisions = (p >= cuts).astype(int), (p >= cautious).astype(int)
+        thresholds = np.array([find_best_threshold(s, k) for s, k in zip(left_out.T, known.T, strict=True)])
+        cautious = np.where(np.minimum(known.sum(0), (1 - known).sum(0)) < FEW, 0.5, thresholds)
+        decisions = (p >= thresholds).astype(int), (p >= cautious).astype(int)
         safe = p.clip(1e-7, 1 - 1e-7)
         surprise = -float(np.where(ones == 1, np.log(safe), np.log1p(-safe)).mean())
     average = "macro" if several or y.ndim > 1 else "binary"
@@ -134,12 +134,12 @@ def as_scored_batch(options: dict[str, Any], X: Any, y: Any, rows: Any, held: An
         return [*f1, average_precision_score(ones, p, average="macro"), surprise]
 
 
-def best_cut(scores: Any, truth: Any) -> float:
+def find_best_threshold(scores: Any, truth: Any) -> float:
     """Return the threshold of the largest F1, half-way to the next lower score."""
-    precision, recall, cuts = precision_recall_curve(truth, scores)
+    precision, recall, thresholds = precision_recall_curve(truth, scores)
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1[:-1].argmax())
-    return float((cuts[best] + cuts[max(best - 1, 0)]) / 2)
+    return float((thresholds[best] + thresholds[max(best - 1, 0)]) / 2)
 
 
 def _take(X: Any, rows: Any) -> Any:
@@ -185,7 +185,7 @@ def summary(path: Path) -> None:
                 gap = (part.loc[part.network == network, values] - plain).dropna()
                 if network != "plain" and len(gap):
                     rows[network] = _cells(gap, part.loc[part.network == network, "seconds"].sum(), plain)
-            heads = ["sets", "F1", "sets won", "p", "F1, scarce at 0.5", "average precision", "log-loss", "CPU time"]
+            heads = ["sets", "F1", "sets won", "p", "F1, rare at 0.5", "average precision", "log-loss", "CPU time"]
             if rows:
                 title = f"{task}, {'first split' if split == 0 else 'second split'}"
                 print(as_markdown(title, pd.DataFrame.from_dict(rows, orient="index", columns=heads)))

@@ -154,8 +154,8 @@ def logistic(X: Any, y: Any, test: Any) -> Any:
 
 
 def tuned(task: Any, metric: str, average: Any, scores: Any, targets: Any, rare_labels: Any, limit: int = 20) -> Any:
-    """Return the numbers of a tuned rule: thresholds or offsets, if fewer positives than ``limit`` are scarce."""
-    with mock.patch.object(problem, "FEW", limit), mock.patch.object(problem, "POOLED", limit):
+    """Return the thresholds or offsets of a tuned rule; a label with fewer than ``limit`` positives is rare."""
+    with mock.patch.multiple(problem, FEWEST_TO_TUNE=limit, FEWEST_TO_TUNE_ALONE=limit):
         found = mg.tune_threshold(
             metric, scores, targets, task=task, average=average, rare_labels=rare_labels
         ).threshold
@@ -204,8 +204,8 @@ def compared(cell: Cell, data: Any) -> list[dict[str, Any]]:
     rows = []
     for metric, average in METRICS[cell.task]:
         for rule, numbers in candidates(cell.task, metric, average, scores, targets).items():
-            cuts = numbers if cell.task == "multilabel" else numbers[0]
-            decide: Any = Offsets(tuple(numbers), log=True) if cell.task == "multiclass" else Threshold(cuts)
+            thresholds = numbers if cell.task == "multilabel" else numbers[0]
+            decide: Any = Offsets(tuple(numbers), log=True) if cell.task == "multiclass" else Threshold(thresholds)
             weight = data.get("weight")
             how: dict[str, Any] = {"task": cell.task, "average": average, "rule": decide, "weight": weight}
             value = mg.evaluate(test, truth, metric, **how)[metric]

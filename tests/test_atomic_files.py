@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metricgrad.atomic_files import TEMPORARY, replacing, temporary, write_file, write_folder
+from metricgrad.atomic_files import TEMPORARY, make_temporary_path, replacing, write_file, write_folder
 
 pytestmark = pytest.mark.quick
 
@@ -88,7 +88,7 @@ def test_an_old_folder_is_put_back_if_the_new_one_cannot_be_renamed(
 
 
 def test_temporary_names_are_new_and_known() -> None:
-    one, two = (temporary(Path("folder/a.txt")) for _ in range(2))
+    one, two = (make_temporary_path(Path("folder/a.txt")) for _ in range(2))
     assert one != two
     assert one.parent == Path("folder")
     assert all(TEMPORARY.fullmatch(path.name) for path in (one, two))

@@ -95,14 +95,14 @@ def test_brackets_in_texts_do_not_nest() -> None:
 
 
 def test_a_seal_covers_every_byte() -> None:
-    data = strict_json.sealed({"a": 1, "b": [2]})
-    assert strict_json.unsealed(data, dict[str, Any], "x.json") == {"a": 1, "b": [2]}
+    data = strict_json.seal({"a": 1, "b": [2]})
+    assert strict_json.unseal(data, dict[str, Any], "x.json") == {"a": 1, "b": [2]}
     for at in range(len(data)):
         with pytest.raises(ValueError, match=r"^x.json was changed since it was written \(its sha256 differs\)$"):
-            strict_json.unsealed(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], dict[str, Any], "x.json")
+            strict_json.unseal(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], dict[str, Any], "x.json")
     for at in range(len(data)):
         with pytest.raises(ValueError, match=r"^x.json was changed"):
-            strict_json.unsealed(data[:at], dict[str, Any], "x.json")
+            strict_json.unseal(data[:at], dict[str, Any], "x.json")
 
 
 def test_names_of_code_are_found_wherever_they_are() -> None:

@@ -17,12 +17,12 @@ TEMPORARY = re.compile(r"\.metricgrad-.+\.[0-9a-f]{16}(\.old)?")
 """The names of files and folders that are not finished yet, or of what they replace."""
 
 
-def temporary(path: Path, mark: str = ".metricgrad-") -> Path:
+def make_temporary_path(path: Path, mark: str = ".metricgrad-") -> Path:
     """Return a new name beside a path, which differs from the names of all others."""
     return path.with_name(f"{mark}{path.name}.{secrets.token_hex(8)}")
 
 
-def sync(path: Path) -> None:
+def wait_until_written(path: Path) -> None:
     """Wait until a file is on the disk, or the names in a folder are, where the system can open folders."""
     folder = path.is_dir()
     if folder and os.name != "posix":
@@ -49,10 +49,10 @@ def replacing(path: Path, fresh: Path | None = None) -> Iterator[Path]:
     ...     [path.name for path in place.parent.iterdir()], place.read_text()
     (['a.txt'], 'whole')
     """
-    fresh = temporary(path) if fresh is None else fresh
+    fresh = make_temporary_path(path) if fresh is None else fresh
     try:
         yield fresh
-        sync(fresh)
+        wait_until_written(fresh)
         fresh.replace(path)
     finally:
         with suppress(OSError):  # it has its new name, or was never made
@@ -67,14 +67,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_folder(folder: Path, files: Mapping[str, bytes], replaced: bool) -> None:
     """Write a folder of files whole or not at all; ``replaced``: in the place of an existing one."""
-    fresh = temporary(folder)
+    fresh = make_temporary_path(folder)
     try:
         fresh.mkdir()
         for name, data in files.items():
             place = fresh / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
-            sync(place)
+            wait_until_written(place)
         _move(fresh, folder, replaced)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

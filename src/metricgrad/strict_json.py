@@ -310,15 +310,15 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sealed(data: dict[str, Any]) -> bytes:
+def seal(data: dict[str, Any]) -> bytes:
     """Return data as JSON that ends with the hash of all before it, as its last key "sha256"."""
     return as_json({**data, "sha256": sha256(as_json(data))})
 
 
-def unsealed(data: bytes, wanted: Any, name: str) -> Any:
-    """Return what ``sealed`` was given; the hash is compared before anything is parsed.
+def unseal(data: bytes, wanted: Any, name: str) -> Any:
+    """Return what ``seal`` was given; the hash is compared before anything is parsed.
 
-    >>> unsealed(sealed({"rows": 3}), dict[str, int], "about.json")
+    >>> unseal(seal({"rows": 3}), dict[str, int], "about.json")
     {'rows': 3}
     """
     found = _SEAL.fullmatch(data, max(0, len(data) - _SEAL_BYTES))

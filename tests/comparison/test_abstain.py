@@ -91,7 +91,7 @@ def test_files_evaluation_and_service_agree_with_the_model(study: mg.Study, new:
 
 def test_the_service_answers_null(study: mg.Study, new: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     application = pytest.importorskip("metricgrad.integrations.serving.application")
-    service = application.Service(application.Settings(run=str(study.path), counters=str(tmp_path)))
+    service = application.Service(application.ServiceSettings(run=str(study.path), counters=str(tmp_path)))
     records = pd.read_csv(new).drop(columns="kind").to_dict("records")
     predicted = [one["prediction"] for one in service.predict_records(records)]
     assert predicted == study.model.predict(pd.read_csv(new)).tolist()

@@ -13,10 +13,10 @@ from metricgrad.comparison.candidate_runs import CandidateRun, _read_history, ru
 from metricgrad.comparison.contenders import CONTENDERS, ENSEMBLE, find_shortage, select_contenders
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.workers import fill, find_shared
-from metricgrad.estimators.candidates import CandidateSpec, default_candidates
+from metricgrad.estimators.candidates import CandidateSpec, make_default_candidates
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from short_training import shorten_training
-from small_studies import make_plan, open_space
+from small_studies import make_plan, open_run_writer
 from tables import binary, multiclass, multilabel
 
 TASKS: dict[str, tuple[Any, str]] = {
@@ -31,8 +31,8 @@ def run_all(task: str, folder: Path, **options: Any) -> dict[str, CandidateRun]:
     make, target = TASKS[task]
     plan = make_plan(make(), target, folder, **options)
     found = {}
-    with open_space(plan, folder) as space:
-        tasks = plan.make_tasks(space, 0)
+    with open_run_writer(plan, folder) as run_writer:
+        tasks = plan.make_tasks(run_writer, 0)
         for one in tasks.yield_tasks([candidate.name for candidate in tasks.candidates]):
             filled = fill(one, {name: shared.load() for name, shared in find_shared(one).items()})
             result = run_candidate(filled)
@@ -91,11 +91,11 @@ def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(
     tmp_path: Path,
 ) -> None:
     plan = make_plan(binary(), "ripe", tmp_path)
-    with open_space(plan, tmp_path) as space:
-        tasks = plan.make_tasks(space, 0)
+    with open_run_writer(plan, tmp_path) as run_writer:
+        tasks = plan.make_tasks(run_writer, 0)
         candidates = {one.name: one for one in tasks.candidates}
         members = tasks.list_candidates(ENSEMBLE)
-        expected = default_candidates(CandidateSpec("f1", "macro", len(tasks.split.train), 1))
+        expected = make_default_candidates(CandidateSpec("f1", "macro", len(tasks.split.train), 1))
         assert members == [one.name for one in expected]
         for one in expected:
             assert candidates[one.name].view == one.view
@@ -106,14 +106,14 @@ def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(
 
 def test_hybrid_is_the_default_of_metric_classifier() -> None:
     spec = CandidateSpec("f1", "macro", 1000, 1)
-    (hybrid,) = (one.estimator for one in default_candidates(spec) if one.name == "hybrid")
+    (hybrid,) = (one.estimator for one in make_default_candidates(spec) if one.name == "hybrid")
     # The encoder has scaled the features already.
     assert hybrid.get_params() == MetricClassifier("f1", scale=False).get_params()
 
 
 def test_training_is_shorter_for_many_rows_and_for_a_first_look() -> None:
     def count_epochs(rows: int, quick: bool = False) -> int:
-        candidates = default_candidates(CandidateSpec("f1", "macro", rows, 1, quick=quick))
+        candidates = make_default_candidates(CandidateSpec("f1", "macro", rows, 1, quick=quick))
         return next(int(one.estimator.epochs) for one in candidates if one.name == "hybrid")
 
     assert count_epochs(1000) == count_epochs(100_000) == 100

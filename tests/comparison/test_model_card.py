@@ -9,7 +9,7 @@ import pytest
 
 from commands import ASK
 from metricgrad.cli.main import main
-from metricgrad.comparison.model_card import plain
+from metricgrad.comparison.model_card import escape
 from short_training import shorten_training
 from tables import binary, multilabel, written
 
@@ -30,7 +30,7 @@ def test_the_model_card_says_what_the_run_found(data: str, tmp_path: Path) -> No
     card, summary = (run / "model_card.md").read_text(), json.loads((run / "summary.json").read_bytes())
     headings = ["Model card", "What it is for", "Data", "Metric and decision rule", "How it was chosen", "Limits"]
     assert [line.lstrip("# ") for line in card.splitlines() if line.startswith("#")] == [*headings, "How to load it"]
-    assert plain(summary["verdict"]["headline"], None) in card
+    assert escape(summary["verdict"]["headline"], None) in card
     for row in summary["leaderboard"]:
         cells = [row["contender"], row["rule"], f"{row['value']:.3f}"]
         assert cells in [[cell.strip() for cell in line.split("|")[1:4]] for line in card.splitlines()]

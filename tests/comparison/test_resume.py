@@ -23,7 +23,7 @@ from metricgrad.comparison.options import Options
 from metricgrad.comparison.report import page
 from metricgrad.comparison.workers import fill, find_shared
 from short_training import shorten_training
-from small_studies import make_plan, open_space
+from small_studies import make_plan, open_run_writer
 from tables import binary, written
 
 ASK = ["--target", "ripe", "--contenders", "majority,hybrid", "--jobs", "1"]
@@ -240,8 +240,8 @@ def test_seconds_are_those_of_training(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(candidate_runs, "_import_lazy_modules", import_slowly)
     plan = make_plan(binary(), "ripe", tmp_path, contenders=("majority",))
-    with open_space(plan, tmp_path) as space:
-        (task,) = plan.make_tasks(space, 0).yield_tasks(["majority"])
+    with open_run_writer(plan, tmp_path) as run_writer:
+        (task,) = plan.make_tasks(run_writer, 0).yield_tasks(["majority"])
         found = candidate_runs.run_candidate(fill(task, {k: v.load() for k, v in find_shared(task).items()}))
     assert isinstance(found, candidate_runs.CandidateRun)
     assert found.seconds == 0

@@ -86,13 +86,13 @@ def refused(read: Callable[[], Any], *, match: str = ".") -> None:
 
 def resumable(path: Path) -> None:
     """Read all that --resume reads."""
-    with RunWriter.resume(path) as space:
+    with RunWriter.resume(path) as run_writer:
         with runs.refuse_invalid(path):
-            read_options(space.config)
-        for name, repeat in list(space._records):
-            space.read_candidate_scores(name, repeat, 50, None)
-            space.read_out_of_fold(name, repeat, 150, None)
-        space.read_outcomes()
+            read_options(run_writer.config)
+        for name, repeat in list(run_writer._records):
+            run_writer.read_candidate_scores(name, repeat, 50, None)
+            run_writer.read_out_of_fold(name, repeat, 150, None)
+        run_writer.read_outcomes()
 
 
 # Damage
@@ -300,7 +300,7 @@ def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run:
     path = run("stopped")
     place = path / "candidates" / "majority-000.json"
     place.write_bytes(
-        strict_json.sealed({k: v for k, v in edit(json.loads(place.read_bytes())).items() if k != "sha256"})
+        strict_json.seal({k: v for k, v in edit(json.loads(place.read_bytes())).items() if k != "sha256"})
     )
     refused(lambda: resumable(path), match=re.escape(message))
 

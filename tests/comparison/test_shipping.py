@@ -26,7 +26,7 @@ from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
 from report_pages import Reader, embedded
 from short_training import shorten_training
-from small_studies import open_space
+from small_studies import open_run_writer
 from tables import binary, multiclass, multilabel, written
 
 TASKS: dict[str, tuple[Any, str, int]] = {
@@ -59,8 +59,8 @@ def fit_all_rows(run: Path, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray
         shorten_training(patch)
         options = read_options(runs.load(run).config)[0]
         plan = Plan.of(options)
-        with tempfile.TemporaryDirectory() as folder, open_space(plan, Path(folder)) as space:
-            tasks = plan.make_tasks(space, ALL_ROWS)
+        with tempfile.TemporaryDirectory() as folder, open_run_writer(plan, Path(folder)) as run_writer:
+            tasks = plan.make_tasks(run_writer, ALL_ROWS)
             wanted = tasks.list_candidates("logistic regression")
             found = {}
             for task in tasks.yield_tasks(wanted):

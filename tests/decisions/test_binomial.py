@@ -69,4 +69,4 @@ def test_a_walk_of_many_sizes_is_below_the_sum_over_sizes_and_above_each() -> No
 def test_a_walk_stops_where_its_chance_is_above_what_matters() -> None:
     sizes = [10, 20, 40, 80]
     chance = find_walk_tail(sizes, 0.5, 0.2)
-    assert 0.05 < find_walk_tail(sizes, 0.5, 0.2, enough=0.05) <= chance
+    assert 0.05 < find_walk_tail(sizes, 0.5, 0.2, stop_above=0.05) <= chance

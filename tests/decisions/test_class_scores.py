@@ -8,7 +8,7 @@ import torch
 import metricgrad as mg
 from metricgrad.core.inputs import as_scored_batch
 from metricgrad.decisions import Threshold
-from metricgrad.decisions.class_scores import ClassScores, ScoreTable, bin_scores
+from metricgrad.decisions.class_scores import ClassScores, ScoreCounts, bin_scores
 from metricgrad.storage.values import decode, encode
 
 pytestmark = pytest.mark.quick
@@ -146,7 +146,7 @@ def test_many_rows_are_binned_with_exact_counts() -> None:
     scores, targets = draw(20_000, 0.05)
     scores = scores.round(decimals=4)  # ties
     counts = torch.stack((1 - targets, targets), 1).double()
-    table = bin_scores(ScoreTable(scores.unsqueeze(1), counts), 100)
+    table = bin_scores(ScoreCounts(scores.unsqueeze(1), counts), 100)
     assert len(table.scores) <= 201
     assert table.counts.sum(0).tolist() == counts.sum(0).tolist()
     # No bin is larger than a hundredth of some class, ties aside.

@@ -227,14 +227,14 @@ def test_ties_go_to_the_best_alone_then_to_the_first_and_equal_rounds_to_the_ear
 
 
 class LikesAnySecond:
-    """The mean score of one candidate, 1 for any two that differ; what is not enough gets a number below 0."""
+    """The mean score of one candidate, 1 for any two that differ; what is not of interest gets a number below 0."""
 
     chosen: Tensor | None = None
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         differs = self.chosen is not None and not torch.equal(scores, self.chosen)
         value = 1.0 if differs else scores.mean().item()
-        return value if value >= enough else -value
+        return value if value >= least_of_interest else -value
 
     def follow(self, scores: Tensor, size: int) -> None:
         self.chosen = scores
@@ -314,8 +314,8 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: Any, kind: str, monkeypa
         assert criterion.by_bins
         column = s.unsqueeze(1)
         assert criterion.value(column) == pytest.approx(expected, abs=1e-12)
-        for enough in (expected - 0.01, expected, expected + 1e-13):
-            assert criterion.value(column, enough) == pytest.approx(expected, abs=1e-12)
+        for least_of_interest in (expected - 0.01, expected, expected + 1e-13):
+            assert criterion.value(column, least_of_interest) == pytest.approx(expected, abs=1e-12)
         assert criterion.value(column, expected + 0.01) < expected + 0.01
 
 

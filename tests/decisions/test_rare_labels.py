@@ -114,7 +114,7 @@ def test_if_every_label_is_rare_they_share_what_shared_finds(average: Any) -> No
 @pytest.mark.parametrize("seed", range(8))
 def test_the_threshold_that_all_labels_share_is_the_best_for_the_samples_average(seed: int) -> None:
     s, y = small(seed)
-    y = y * (np.cumsum(y, 0) <= 3)  # every label is scarce
+    y = y * (np.cumsum(y, 0) <= 3)  # every label is rare
     tuning = mg.tune_threshold("f1", s, y, task="multilabel", average="samples", rare_labels="pooled")
     assert tuning.origins == ["pooled"] * 4
     best = max(value("f1", s, y, "samples", Threshold(cut), {}) for cut in cuts(s))

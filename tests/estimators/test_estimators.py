@@ -31,7 +31,7 @@ from torch import nn
 import metricgrad as mg
 from metricgrad.decisions import Argmax, Offsets, Threshold, TopK
 from metricgrad.training.networks import mlp
-from metricgrad.training.training_loop import Settings, TrainingData, train
+from metricgrad.training.training_loop import TrainingData, TrainingSettings, train
 
 SPLIT_INSIDE = "rows are split inside: weighing a row is not repeating it, since repeated rows are split apart"
 EXPECTED = {
@@ -226,7 +226,7 @@ def test_history_is_a_frame_and_the_best_epoch_is_restored() -> None:
         seen.append([p.clone() for p in model.parameters()])
         return (next(values),)
 
-    history = train(network, mg.MetricLoss("f1"), data, Settings(epochs=10, patience=2), judge)
+    history = train(network, mg.MetricLoss("f1"), data, TrainingSettings(epochs=10, patience=2), judge)
     assert len(history) == 4
     for kept, best in zip(network.parameters(), seen[1], strict=True):
         torch.testing.assert_close(kept, best)
@@ -242,7 +242,7 @@ def test_batches_are_stratified() -> None:
             counts.append(float(y.sum()))
             return z.sum() * 0
 
-    train(mlp(1, 1, ()), Watch(), TrainingData(torch.zeros(1000, 1), y), Settings(epochs=3, batch_size=100))
+    train(mlp(1, 1, ()), Watch(), TrainingData(torch.zeros(1000, 1), y), TrainingSettings(epochs=3, batch_size=100))
     assert len(counts) == 30
     assert min(counts) >= 1
     assert max(counts) <= 3

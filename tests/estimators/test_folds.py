@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from metricgrad.estimators.labels import Labels
-from metricgrad.estimators.preparation import splits, spread_labels
+from metricgrad.estimators.preparation import spread_labels, yield_splits
 
 pytestmark = pytest.mark.quick
 
@@ -25,7 +25,7 @@ def labelled_rows(seed: int, rows: int = 200) -> np.ndarray:
 def test_every_fold_has_positives_of_a_label_with_eight() -> None:
     for seed in range(200):
         y = labelled_rows(seed)
-        parts = list(splits(Labels(y), torch.from_numpy(y), 5, 0.5, seed))
+        parts = list(yield_splits(Labels(y), torch.from_numpy(y), 5, 0.5, seed))
         held = [rows.numpy() for _, rows in parts if rows is not None]
         assert len(held) == 5
         assert sorted(np.concatenate(held)) == list(range(len(y)))
@@ -45,7 +45,7 @@ def test_labels_are_spread_by_the_shares() -> None:
 
 def test_one_part_held_out_has_the_rare_labels() -> None:
     y = labelled_rows(3)
-    ((fitted, held),) = splits(Labels(y), torch.from_numpy(y), None, 0.25, 3)
+    ((fitted, held),) = yield_splits(Labels(y), torch.from_numpy(y), None, 0.25, 3)
     assert held is not None
     assert abs(len(held) - 50) <= 2
     assert (y[held.numpy()].sum(0) >= np.floor(y.sum(0) / 4)).all()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import metrics
-from metricgrad.estimators.linear_svm_perf import worst_of_size, worst_pairs
+from metricgrad.estimators.linear_svm_perf import find_worst_of_size, find_worst_pairs
 
 
 def draw(seed: int, n: int, features: int = 3, share: float = 0.4) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ def test_the_worst_pairs_are_the_mean_hinge_over_pairs(seed: int) -> None:
     x, y = draw(seed, n=40)
     z = x[:, 0].round() if seed == 3 else x[:, 0]
     labels = y == 1
-    worst = worst_pairs(z, labels)
+    worst = find_worst_pairs(z, labels)
     leaf = z.clone().requires_grad_()
     hinge = torch.clamp(1 - leaf[labels][:, None] + leaf[~labels], min=0).mean()
     assert float(worst.loss + worst.slope @ z) == pytest.approx(float(hinge.detach()))
@@ -105,7 +105,7 @@ def test_the_worst_pairs_are_the_mean_hinge_over_pairs(seed: int) -> None:
 def test_the_worst_of_a_size(size: int | None) -> None:
     x, y = draw(4, n=8)
     z, labels = x[:, 0], y == 1
-    worst = worst_of_size(z, labels, size)
+    worst = find_worst_of_size(z, labels, size)
     k = int(y.sum()) if size is None else size
     h = labellings(8)
     h = h[h.sum(1) == k]

@@ -41,7 +41,7 @@ from damage import change, cuts, flips, reseal
 from metricgrad.decisions import Argmax, Offsets, Threshold
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
-from metricgrad.estimators.cross_fitting import Member, cross_fit, probabilities
+from metricgrad.estimators.cross_fitting import Member, cross_fit, predict_probabilities
 from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.labels import Labels
 from metricgrad.storage import forests, linear_models
@@ -66,7 +66,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the default candidates small: tests look at what is done with them, not at how good they are."""
-    whole = candidates.default_candidates
+    whole = candidates.make_default_candidates
 
     def quick(*args: Any) -> Any:
         found = whole(*args)
@@ -75,7 +75,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             one.estimator.set_params(**{k: v for k, v in settings.items() if k in one.estimator.get_params()})
         return found
 
-    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.default_candidates", quick)
+    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.make_default_candidates", quick)
 
 
 def data(task: str = "binary", rows: int = 240) -> Any:
@@ -710,10 +710,10 @@ def test_encoded_rows_are_predicted_as_by_scikit_learn(kind: Any, task: str) -> 
 def test_encoded_rows_are_not_checked_again_but_counted(model: Any) -> None:
     X, y = load_breast_cancer(return_X_y=True)
     model.fit(X, y)
-    found = probabilities(model, X, model.labels_, is_encoded=True)
-    assert torch.equal(found, probabilities(model, X, model.labels_))
+    found = predict_probabilities(model, X, model.labels_, is_encoded=True)
+    assert torch.equal(found, predict_probabilities(model, X, model.labels_))
     with pytest.raises(ValueError, match=r"^X: expected 30 features, got 29$"):
-        probabilities(model, X[:, :29], model.labels_, is_encoded=True)
+        predict_probabilities(model, X[:, :29], model.labels_, is_encoded=True)
 
 
 def test_the_default_network_sees_each_column_scaled_once() -> None:
@@ -723,7 +723,7 @@ def test_the_default_network_sees_each_column_scaled_once() -> None:
     )
     y = (table["size"] + rng.normal(size=300) > 5).astype(int)
     spec = candidates.CandidateSpec(metric="f1", average="macro", rows=300, outputs=1)
-    (network,) = (one for one in candidates.default_candidates(spec) if one.name == "hybrid")
+    (network,) = (one for one in candidates.make_default_candidates(spec) if one.name == "hybrid")
     assert network.view == "linear"
     seen = mg.TableEncoder(network.view).fit_transform(table, y)
     fitted = clone(network.estimator).set_params(epochs=1, cv=None).fit(seen, y)
@@ -734,14 +734,14 @@ def test_the_default_network_sees_each_column_scaled_once() -> None:
 
 def test_default_candidates_and_what_they_see() -> None:
     spec = candidates.CandidateSpec(metric="f1", average="macro", rows=300, outputs=1, has_texts=True)
-    found = {one.name: one for one in candidates.default_candidates(spec)}
+    found = {one.name: one for one in candidates.make_default_candidates(spec)}
     linear = [*(f"logistic regression, C={c:g}" for c in candidates.INVERSE_PENALTIES), "hybrid"]
     trees = ["xgboost", "metric boosting", "random forest", "extra trees"]
     assert {name: one.view for name, one in found.items()} == dict.fromkeys(linear, "linear") | dict.fromkeys(
         trees, "trees"
     )
     assert found["hybrid"].estimator.dropout == 0.5, "every word has weights of its own"
-    quick = candidates.default_candidates(dataclasses.replace(spec, quick=True))
+    quick = candidates.make_default_candidates(dataclasses.replace(spec, quick=True))
     assert [one.name for one in quick] == ["logistic regression, C=0.1", "hybrid", *trees]
 
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_iris, make_classification, make_multilabel_cla
 from torch import Tensor, nn
 
 import metricgrad as mg
-from metricgrad.estimators.preparation import loss_for
+from metricgrad.estimators.preparation import make_loss
 from metricgrad.training import tabm
 
 QUICK: dict[str, Any] = {"model": "tabm", "epochs": 3, "cv": 2, "random_state": 0}
@@ -72,7 +72,7 @@ def test_the_loss_is_the_mean_of_the_members_losses(task: Any, average: Any, wei
     logits, targets, weight = batch(task)
     w = weight if weighted else None
     model = mg.MetricClassifier("f1", average=average, loss=loss, metric_weight=0.7, model="tabm")
-    plain = loss_for(loss, "f1", metric_weight=0.7, task=task, average=average)
+    plain = make_loss(loss, "f1", metric_weight=0.7, task=task, average=average)
     found, wanted = (logits.clone().requires_grad_() for _ in range(2))
     value = model._make_loss(task, 1000)(found, targets, w)
     each = [plain(z.squeeze(1) if task == "binary" else z, targets, w) for z in wanted.unbind(1)]

@@ -14,7 +14,7 @@ import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.training.networks import build_network
-from metricgrad.training.training_loop import Settings
+from metricgrad.training.training_loop import TrainingSettings
 
 pytestmark = pytest.mark.quick
 
@@ -197,7 +197,7 @@ NUMPY: dict[str, Callable[[], Any]] = {
     "focal": lambda: mg.baselines.focal(gamma=REAL(2.0)),
     "annealed": lambda: mg.surrogates.Annealed(mg.surrogates.Sigmoid(REAL(2)), mg.surrogates.Sigmoid(9), 5),
     "bits": lambda: mg.Evaluator("f1", score_bits=WHOLE(8)),
-    "settings": lambda: Settings(epochs=WHOLE(3), batch_size=WHOLE(8)),
+    "settings": lambda: TrainingSettings(epochs=WHOLE(3), batch_size=WHOLE(8)),
     "sizes": lambda: build_network([WHOLE(4)], 3, 1, 0.0, "binary"),
 }
 

@@ -155,7 +155,7 @@ def test_after_the_first_look_no_value_is_read(monkeypatch: pytest.MonkeyPatch) 
     loss = mg.baselines.focal()
     loss(Z.flatten(), Y.flatten())
     monkeypatch.setattr(torch, "aminmax", None, raising=True)
-    loss._look_at_scale(Z.flatten())
+    loss._check_scale(Z.flatten())
 
 
 def test_soft_labels_of_several_classes_are_distributions() -> None:

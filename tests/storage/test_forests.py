@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from metricgrad.estimators.cross_fitting import probabilities
+from metricgrad.estimators.cross_fitting import predict_probabilities
 from metricgrad.estimators.labels import Labels
 from metricgrad.storage import forests
 
@@ -76,7 +76,7 @@ def test_scores_of_forests_are_those_of_scikit_learn(kind: Any, task: Any, n_job
     y = _targets(X, task)
     labels = Labels(y)
     forest = kind(12, random_state=0, n_jobs=n_jobs).fit(X, y)
-    found = probabilities(forest, X, labels).numpy()
+    found = predict_probabilities(forest, X, labels).numpy()
     wanted = copy.deepcopy(forest).set_params(n_jobs=None).predict_proba(X)
     if task == "binary":
         wanted = wanted[:, 1]

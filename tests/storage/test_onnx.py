@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import metricgrad as mg
 from metricgrad.decisions.calibration import Scaling
 from metricgrad.estimators import metric_ensemble_classifier
-from metricgrad.estimators.candidates import default_candidates
+from metricgrad.estimators.candidates import make_default_candidates
 from metricgrad.storage.onnx_graph import Graph, onnx_type
 from metricgrad.storage.onnx_tables import TableInputs, add_given_matrix
 from short_training import shorten_training
@@ -211,10 +211,10 @@ def test_every_default_candidate_is_exported(task: str, tmp_path: Path, monkeypa
     names: list[str] = []
 
     def only(place: int) -> Any:
-        return lambda spec: default_candidates(spec)[place : place + 1]
+        return lambda spec: make_default_candidates(spec)[place : place + 1]
 
     for place in range(8):
-        monkeypatch.setattr(metric_ensemble_classifier, "default_candidates", only(place))
+        monkeypatch.setattr(metric_ensemble_classifier, "make_default_candidates", only(place))
         model = mg.MetricEnsembleClassifier(rule="fixed", cv=2, bags=0, random_state=0).fit(table, targets)
         agree(model, mg.to_onnx(model, tmp_path / f"{place}.onnx"), new_rows)
         names += model.weights_

@@ -59,7 +59,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
 )
 def test_forged_files_are_refused(rule: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "rule.json"
-    path.write_bytes(strict_json.sealed({"format": 1, "metricgrad": "0.1.0", "rule": rule}))
+    path.write_bytes(strict_json.seal({"format": 1, "metricgrad": "0.1.0", "rule": rule}))
     with pytest.raises(ValueError, match=message):
         mg.load_rule(path)
 

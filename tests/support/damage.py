@@ -51,7 +51,7 @@ def reseal(folder: Path) -> None:
         for key, end in (("scores", ".npy"), ("out_of_fold", "-out-of-fold.npy")):
             if key in unit and (scores := path.with_name(f"{path.stem}{end}")).is_file():
                 unit[key] = _sha256(scores)
-        path.write_bytes(strict_json.sealed({key: value for key, value in unit.items() if key != "sha256"}))
+        path.write_bytes(strict_json.seal({key: value for key, value in unit.items() if key != "sha256"}))
     if (run := folder / "run.json").is_file():
         _reseal(run, {name: folder / name for name in json.loads(run.read_bytes())["files"]})
 
@@ -60,7 +60,7 @@ def _reseal(path: Path, files: dict[str, Path]) -> None:
     data = json.loads(path.read_bytes())
     data.pop("sha256", None)
     data["files"] = {name: _sha256(file) if file.is_file() else data["files"][name] for name, file in files.items()}
-    path.write_bytes(strict_json.sealed(data))
+    path.write_bytes(strict_json.seal(data))
 
 
 def _sha256(path: Path) -> str:

@@ -23,10 +23,10 @@ def make_plan(frame: pd.DataFrame, target: str, folder: Path, own: dict[str, Any
 
 
 @contextmanager
-def open_space(plan: Plan, folder: Path) -> Iterator[RunWriter]:
+def open_run_writer(plan: Plan, folder: Path) -> Iterator[RunWriter]:
     """Give a new run folder."""
-    with RunWriter.create(folder / "space", "compare", make_config(plan.options)) as space:
+    with RunWriter.create(folder / "run", "compare", make_config(plan.options)) as run_writer:
         try:
-            yield space
+            yield run_writer
         finally:
-            space.temporary.clear()
+            run_writer.temporary.clear()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metricgrad.training.training_loop import Settings, TrainingData, _WeightAverage, train
+from metricgrad.training.training_loop import TrainingData, TrainingSettings, _WeightAverage, train
 
 
 def _data() -> TrainingData:
@@ -30,7 +30,7 @@ def _network() -> nn.Module:
 )
 def test_weights_are_those_of_the_optimiser_of_torch(optimiser: Any, kind: Any) -> None:
     data = _data()
-    settings = Settings(epochs=7, batch_size=60, optimiser=optimiser, batches="shuffled", learning_rate=0.02)
+    settings = TrainingSettings(epochs=7, batch_size=60, optimiser=optimiser, batches="shuffled", learning_rate=0.02)
     model = _network()
     train(model, nn.BCEWithLogitsLoss(), data, settings, seed=3)
     wanted = _network()
@@ -60,7 +60,7 @@ def test_a_parameter_without_gradient_stays() -> None:
     loss = Loss()
     model = _network()
     before = copy.deepcopy(model)
-    train(model, loss, _data(), Settings(epochs=2))
+    train(model, loss, _data(), TrainingSettings(epochs=2))
     assert loss.unused.item() == 2.0
     assert not any(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
 
@@ -88,9 +88,9 @@ def test_training_does_not_import_the_compiler_of_torch() -> None:
     script = """
 import sys, torch
 from torch import nn
-from metricgrad.training.training_loop import Settings, TrainingData, train
+from metricgrad.training.training_loop import TrainingSettings, TrainingData, train
 data = TrainingData(torch.randn(40, 2), torch.arange(40).remainder(2).float())
-train(nn.Linear(2, 1), nn.BCEWithLogitsLoss(), data, Settings(epochs=1))
+train(nn.Linear(2, 1), nn.BCEWithLogitsLoss(), data, TrainingSettings(epochs=1))
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -14,7 +14,7 @@ from metricgrad.comparison.option_texts import as_text
 from metricgrad.messages import one_line, suggest
 
 _NOT_IN_FILES = {"config", "resume", "force", "as_json", "cluster"}
-"""Options for the command line alone: what becomes of other files and of the output, and whom to trust.
+"""Options that only the command line takes: those that overwrite files, that say where output goes, or whom to trust.
 
 The answers of a cluster's workers are unpickled here, so a file that names a cluster would name code.
 """

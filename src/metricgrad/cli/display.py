@@ -57,7 +57,7 @@ def print_leaderboard(summary: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of numbers; its cells are never cut, and its head is folded to their width or its longest word's."""
+    """A column of numbers: its cells are never truncated, its head is wrapped to their width or its longest word."""
 
     head: str
     cells: list[str]
@@ -98,7 +98,7 @@ def _format_p(p: float) -> str:
 def _fit_columns(names: list[str], columns: list[_Column], width: int) -> tuple[int, list[_Column], list[str]]:
     """Return the width of the names, the columns that there is room for, and the heads of the others.
 
-    Names are folded before a column is dropped, the least important ones first.
+    Names are wrapped before columns are dropped, the least important one first.
     """
     longest = max(len(name) for name in names)
     least = min(longest, max(len(word) for name in names for word in name.split()) + 4)
@@ -135,7 +135,7 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def _make_console() -> Console:
-    # Output to a file or a pipe must not be cut at the width of a terminal.
+    # Output to a file or a pipe must not be truncated at the width of a terminal.
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)
 

@@ -44,7 +44,7 @@ def _describe_installation(as_json: bool) -> None:
 
 
 MOST_GUARANTEES = 10
-"""Of a model of many labels, so many bounds are printed."""
+"""The most bounds that are printed of a model of many labels."""
 
 
 def describe_shipped(model: ShippedRule) -> str:

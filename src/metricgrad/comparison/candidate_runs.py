@@ -14,7 +14,7 @@ import numpy as np
 
 from metricgrad.comparison.workers import run_tasks
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS
-from metricgrad.estimators.cross_fitting import cross_fit, mean_probabilities
+from metricgrad.estimators.cross_fitting import average_probabilities, cross_fit
 from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.estimators.cross_fitting import Fold
 
 ALL_ROWS = 2**31 - 1
-"""In the place of the number of a repeat: the split of all rows, for the model that is shipped."""
+"""The number that stands for the split of all rows, by which the model to ship is fitted, instead of a repeat."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Failure:
 
     @classmethod
     def of(cls, contender: str, repeat: int, error: Exception) -> Failure:
-        """Return the failure that an error is."""
+        """Return the failure of a contender, given the error."""
         return cls(contender, repeat, one_line(f"{type(error).__name__}: {error}", 200))
 
 
@@ -123,10 +123,10 @@ def _import_lazy_modules(packages: tuple[str, ...]) -> None:
 
 
 def _score(models: list[Any], features: Any, task: CandidateTask) -> np.ndarray:
-    """Return the mean scores of rows, of which there may be none."""
+    """Return the mean scores of rows; there may be no rows."""
     if features is None:
         return np.empty(task.goal.labels.scores_shape(0))
-    return mean_probabilities(models, features, task.goal.labels).numpy()
+    return average_probabilities(models, features, task.goal.labels).numpy()
 
 
 def _read_history(models: list[Any]) -> list[dict[str, float]]:

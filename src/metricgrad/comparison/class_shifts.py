@@ -73,5 +73,5 @@ def _compute_shares(
 
 
 def _has_moved(then: float, now: float, part: Split) -> bool:
-    """Return whether a share moved; a class without rows is another matter."""
+    """Return whether a share moved; a class without rows has a warning of its own."""
     return then > 0 and now > 0 and has_moved(then, now, len(part.train), len(part.test))

@@ -174,16 +174,26 @@ def compare(
         given["positive"] = None if positive is None else str(positive)
         given["abstain_label"] = None if abstain_label is None else str(abstain_label)
         given["repeats"] = choose_repeats(repeats, quick)
-        places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
-        places["ship"] = ship
-        _check_places(places)
+        jobs = count_cores() if jobs is None else jobs
+        _check_jobs(jobs)
+        _check_budget(budget)
         with _open_data(data) as (path, keep):
             options = _make_options({**given, "data": path})
             place = Path(tempfile.mkdtemp(prefix="metricgrad-run-")) if out is None else Path(out)
             try:
                 with _make_progress(verbose) as progress:
                     run_comparison.compare(
-                        options, place, progress, write_comparison_report, **places, force=force, keep=keep, own=own
+                        options,
+                        place,
+                        progress,
+                        write_comparison_report,
+                        jobs=jobs,
+                        cluster=cluster,
+                        budget=budget,
+                        ship=ship,
+                        force=force,
+                        keep=keep,
+                        own=own,
                     )
                 # What this process made, it trusts.
                 return Study(place, temporary=out is None, trusted=list_types(place) if own else ())
@@ -259,10 +269,12 @@ def _read_values(option: str, given: float | Mapping[Any, float] | None) -> floa
     return None if given is None else float(given)
 
 
-def _check_places(places: dict[str, Any]) -> None:
-    jobs, budget = places["jobs"], places["budget"]
+def _check_jobs(jobs: Any) -> None:
     if not isinstance(jobs, int) or jobs < 1:
         raise UserError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
+
+
+def _check_budget(budget: Any) -> None:
     if budget is not None and not (isinstance(budget, int | float) and budget >= 0):
         raise UserError(f"budget: expected minutes, got {budget!r}")
 

@@ -82,13 +82,13 @@ class Contender:
     on_request: bool = False
 
     def find_mismatch(self, goal: Goal) -> str | None:
-        """Return why it is not meant for this goal, or None."""
+        """Return why the contender is not meant for this goal, or None."""
         if goal.task not in self.tasks:
             return f"not for {goal.task} targets"
         return "needs --subject-to" if self.constrained and goal.subject_to is None else None
 
     def find_obstacle(self, goal: Goal) -> str | None:
-        """Return why it cannot take part, or None."""
+        """Return why the contender cannot take part, or None."""
         if why := self.find_mismatch(goal):
             return why
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]

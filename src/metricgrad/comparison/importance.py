@@ -122,7 +122,7 @@ class Probe:
 
 def measure_importance(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     workers: Workers,
     outcomes: Sequence[Outcome],
@@ -137,7 +137,7 @@ def measure_importance(
     outcomes = sorted(outcomes, key=lambda outcome: outcome.repeat)[:MOST_REPEATS_KEPT]
     columns = tuple(TableColumn(column.name, column.parts) for column in dataset.schema.columns)
     columns = _screen(plan, model, columns)
-    probes = _yield_probes(plan, space, progress, workers, outcomes, rule, columns)
+    probes = _yield_probes(plan, run_writer, progress, workers, outcomes, rule, columns)
     found: dict[int, np.ndarray] = {}
     with closing(run_tasks(workers, run_probe, lambda: next(probes, None))) as results:
         for probe, result in results:
@@ -189,7 +189,7 @@ def _take_rows(plan: Plan, rows: np.ndarray) -> TableRows:
 
 def _yield_probes(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     workers: Workers,
     outcomes: Sequence[Outcome],
@@ -200,8 +200,8 @@ def _yield_probes(
     dataset = plan.dataset
     for outcome in outcomes:
         repeat = outcome.repeat
-        tasks = plan.make_tasks(space, repeat)
-        kept = {name: space.temporary.read_models(name, repeat) for name in outcome.weights}
+        tasks = plan.make_tasks(run_writer, repeat)
+        kept = {name: run_writer.temporary.read_models(name, repeat) for name in outcome.weights}
         missing = [name for name, models in kept.items() if models is None]
         if missing:
             what = f"{outcome.contender} again in repeat {repeat + 1}"

@@ -63,9 +63,9 @@ class LeaderboardRow(TypedDict):
     coverage: NotRequired[float]  # the share of the test rows that are decided
 
 
-def read_moved_scores(space: RunWriter, dataset: Dataset, parts: Sequence[Split], outcome: Outcome) -> np.ndarray:
+def read_moved_scores(run_writer: RunWriter, dataset: Dataset, parts: Sequence[Split], outcome: Outcome) -> np.ndarray:
     """Return a contender's scores of the test rows of a repeat, moved by the costs of each row if these differ."""
-    scores = space.read_outcome_scores(outcome, dataset.goal.score_columns)
+    scores = run_writer.read_outcome_scores(outcome, dataset.goal.score_columns)
     return dataset.move_scores(scores, parts[outcome.repeat].test)
 
 
@@ -78,18 +78,20 @@ def resample_outcomes(
 ) -> dict[Place, np.ndarray]:
     """Return, for each row of the leaderboard, how far its value in each repeat moves in each bootstrap replicate."""
     draws = Draws(len(dataset.targets), dataset.group, seed)
-    found: dict[Place, dict[int, np.ndarray]] = {}
-    for repeat in sorted({o.repeat for o in outcomes}):
+    moves_by_repeat: dict[Place, dict[int, np.ndarray]] = {}
+    for repeat in sorted({outcome.repeat for outcome in outcomes}):
         test = parts[repeat].test
-        times, targets = draws.of_rows(test), dataset.targets[test]
+        times = draws.of_rows(test)
+        targets = dataset.targets[test]
         costs = dataset.take_costs(test)
-        for o in (o for o in outcomes if o.repeat == repeat):
-            rules = [getattr(o, rule).rule for rule in RULE_KINDS]
-            for rule, moves in zip(
-                RULE_KINDS, resample(dataset.goal, rules, read_scores(o), targets, times, costs), strict=True
-            ):
-                found.setdefault((o.contender, rule), {})[repeat] = moves
-    return {place: np.stack([moves[repeat] for repeat in sorted(moves)]) for place, moves in found.items()}
+        for outcome in outcomes:
+            if outcome.repeat != repeat:
+                continue
+            rules = [getattr(outcome, kind).rule for kind in RULE_KINDS]
+            moves_of_rules = resample(dataset.goal, rules, read_scores(outcome), targets, times, costs)
+            for kind, moves in zip(RULE_KINDS, moves_of_rules, strict=True):
+                moves_by_repeat.setdefault((outcome.contender, kind), {})[repeat] = moves
+    return {place: np.stack([moves[repeat] for repeat in sorted(moves)]) for place, moves in moves_by_repeat.items()}
 
 
 def rank_contenders(
@@ -102,18 +104,20 @@ def rank_contenders(
 
     Rows that do not meet the constraint come last. ``moves``: from ``resample_outcomes``.
     """
-    found = {name: sorted((o for o in outcomes if o.contender == name), key=lambda o: o.repeat) for name in contenders}
-    found = {name: mine for name, mine in found.items() if mine}
-    ratio = fmean(o.test_rows / o.train_rows for o in found[REFERENCE])
+    by_repeat = sorted(outcomes, key=lambda outcome: outcome.repeat)
+    outcomes_of = {name: [outcome for outcome in by_repeat if outcome.contender == name] for name in contenders}
+    ratio = fmean(outcome.test_rows / outcome.train_rows for outcome in outcomes_of[REFERENCE])
     limits = find_limits(metric)
-    largest = math.inf if limits is None else limits[1] - limits[0]  # that a difference can be
+    largest_difference = math.inf if limits is None else limits[1] - limits[0]
     rows: dict[Place, LeaderboardRow] = {}
-    for name, mine in found.items():
+    for name, own_outcomes in outcomes_of.items():
+        if not own_outcomes:
+            continue
         for rule in RULE_KINDS:
-            decisions = [getattr(o, rule) for o in mine]
+            decisions = [getattr(outcome, rule) for outcome in own_outcomes]
             values = [decision.value for decision in decisions]
             low, high = estimate_mean(values, moves[name, rule], ratio).interval(limits) or (None, None)
-            others = {key: [d.others[key] for d in decisions] for key in decisions[0].others}
+            others = {key: [decision.others[key] for decision in decisions] for key in decisions[0].others}
             rows[name, rule] = {
                 "contender": name,
                 "rule": rule,
@@ -124,18 +128,18 @@ def rank_contenders(
                 "folds": values,
                 "against": {},
                 "others": {key: fmean(each) for key, each in others.items() if None not in each},
-                "seconds": sum(o.seconds for o in mine),
-                "feasible": all(d.feasible for d in decisions),
-                "held": sum(d.met for d in decisions),
-                "coverage": fmean(d.coverage for d in decisions),
+                "seconds": sum(outcome.seconds for outcome in own_outcomes),
+                "feasible": all(decision.feasible for decision in decisions),
+                "held": sum(decision.met for decision in decisions),
+                "coverage": fmean(decision.coverage for decision in decisions),
             }
     gains = {
         reference: _estimate_gains(rows, moves, (REFERENCE, rule), ratio)
         for reference, rule in zip(REFERENCES, RULE_KINDS, strict=True)
     }
     for place, row in rows.items():
-        its = {reference: each[place] for reference, each in gains.items() if place in each}
-        row["against"] = _adjust_gains(its, largest)
+        gains_of_row = {reference: of_rows[place] for reference, of_rows in gains.items() if place in of_rows}
+        row["against"] = _adjust_gains(gains_of_row, largest_difference)
     # The sort is stable: among equals the simpler contender, earlier in the table, and its fixed rule come first.
     return sorted(rows.values(), key=lambda row: (not row["feasible"], -fmean(row["folds"])))
 
@@ -144,20 +148,20 @@ def _estimate_gains(
     rows: Mapping[Place, LeaderboardRow], moves: Mapping[Place, np.ndarray], reference: Place, ratio: float
 ) -> dict[Place, Estimate]:
     """Return the difference of every other row to the reference."""
-    theirs = np.asarray(rows[reference]["folds"])
+    values_of_reference = np.asarray(rows[reference]["folds"])
     found: dict[Place, Estimate] = {}
     for place, row in rows.items():
         if place != reference:
-            differences = np.asarray(row["folds"]) - theirs
+            differences = np.asarray(row["folds"]) - values_of_reference
             found[place] = estimate_mean(differences.tolist(), moves[place] - moves[reference], ratio)
     return found
 
 
-def _adjust_gains(gains: Mapping[str, Estimate], largest: float) -> dict[str, Difference]:
+def _adjust_gains(gains: Mapping[str, Estimate], largest_difference: float) -> dict[str, Difference]:
     """Return the gains of a row by reference, adjusted for the number of references by Holm's method [holm1979].
 
     An interval is widened as its p-value is raised, so that it excludes 0 exactly if the gain, or the loss, is proven.
-    ``largest``: the largest difference that is possible, which no interval leaves.
+    ``largest_difference``: the largest one that is possible, which no interval leaves.
     """
     adjusted = adjust_by_holm([gain.p for gain in gains.values()])
     found: dict[str, Difference] = {}
@@ -165,8 +169,8 @@ def _adjust_gains(gains: Mapping[str, Estimate], largest: float) -> dict[str, Di
         ends = gain.interval(level=LEVEL * gain.p / p)
         found[reference] = {
             "difference": gain.value,
-            "low": None if ends is None else max(ends[0], -largest),
-            "high": None if ends is None else min(ends[1], largest),
+            "low": None if ends is None else max(ends[0], -largest_difference),
+            "high": None if ends is None else min(ends[1], largest_difference),
             "p": p,
             "repeats_needed": gain.count_repeats(len(REFERENCES)),
         }

@@ -32,7 +32,7 @@ model = mg.load_run("RUN").model  # a scikit-learn classifier of data frames, wi
 RUN is the folder of this file. Loading it runs no code from it; the hash of every file is verified first."""
 
 
-def plain(text: object, most: int | None = 200) -> str:
+def escape(text: object, most: int | None = 200) -> str:
     r"""Return text from the data as Markdown that shows it as it is: one line, no markup, no HTML.
 
     >>> print(plain("<b>|*a*\n# b, 1.5 (http://x)"))
@@ -49,8 +49,8 @@ def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
     expected = _expect_compared(summary) if compared else _expect_trained(about)
     sections = [
         f"# Model card\n\n{model.contender} with its {about['kind']} decision rule, by metricgrad {__version__}.",
-        f"## What it is for\n\nIt predicts {plain(target)} ({schema.task}) for rows like those it was trained on: "
-        f"{plain(summary['data']['file'])}. It has been compared by one metric only, named below; check that this is "
+        f"## What it is for\n\nIt predicts {escape(target)} ({schema.task}) for rows like those it was trained on: "
+        f"{escape(summary['data']['file'])}. It has been compared by one metric only, named below; check that this is "
         "what matters where it is used.",
         f"## Data\n\n{_describe_data(schema)}",
         f"## Metric and decision rule\n\n{_describe_rule(model)}\n\n{expected}",
@@ -65,8 +65,8 @@ def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
 def _describe_data(schema: Schema) -> str:
     """Return the number of rows, the names of the columns, and the classes."""
     first = f" The first {_MOST_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _MOST_ROWS else ""
-    names = plain(", ".join(schema.inputs), 600)
-    classes = [plain(name, 60) for name in schema.classes[:_MOST_ROWS]]
+    names = escape(", ".join(schema.inputs), 600)
+    classes = [escape(name, 60) for name in schema.classes[:_MOST_ROWS]]
     counts = [str(count) for count in schema.target.counts[:_MOST_ROWS]]
     text = f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: {names}.{first}"
     return f"{text}\n\n{_make_table({'class': classes, 'rows': counts})}"
@@ -76,16 +76,16 @@ def _describe_rule(model: ShippedModel) -> str:
     """Return the rule, with the offsets of classes if it has any, and what it was chosen for."""
     about, schema = model.about, model.schema
     offsets = model.describe()["offsets"] or []
-    named = [f"{plain(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][
+    named = [f"{escape(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][
         :_MOST_ROWS
     ]
     first = f" of the first {_MOST_ROWS} classes" if len(offsets) > _MOST_ROWS else ""
     listed = f" Offsets{first}, added to the logarithms of the scores: {', '.join(named)}." if named else ""
-    wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
+    wish = f", subject to {escape(about['subject_to'])}" if about["subject_to"] else ""
     average = "" if schema.task == "binary" else f" ({about['average']} average)"
-    how = f"tuned on {plain(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
+    how = f"tuned on {escape(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
     return (
-        f"The rule is: {plain(model.rule.describe())}, {how}.{listed} The metric is {plain(about['metric'])}"
+        f"The rule is: {escape(model.rule.describe())}, {how}.{listed} The metric is {escape(about['metric'])}"
         f"{average}{wish}.{_describe_guarantees(about)}{_describe_coverage(about)}"
     )
 
@@ -93,7 +93,7 @@ def _describe_rule(model: ShippedModel) -> str:
 def _describe_guarantees(about: Mapping[str, Any]) -> str:
     """Return what holds on new rows with a confidence, if anything was guaranteed."""
     guarantees = about.get("guarantees", [])[:_MOST_ROWS]
-    return "".join(f" On new rows like those of the data: {plain(one)}." for one in guarantees)
+    return "".join(f" On new rows like those of the data: {escape(one)}." for one in guarantees)
 
 
 def _describe_coverage(about: Mapping[str, Any]) -> str:
@@ -101,7 +101,7 @@ def _describe_coverage(about: Mapping[str, Any]) -> str:
     if "coverage" not in about:
         return ""
     label = about["abstain_label"]
-    instead = "no class" if label is None else plain(label)
+    instead = "no class" if label is None else escape(label)
     decided = f"{100 * about['coverage']:.0f} % of the rows that the rule was tuned on"
     return f" Coverage: it decides {decided}; for the others it predicts {instead}."
 
@@ -116,7 +116,7 @@ def _expect_compared(summary: Mapping[str, Any]) -> str:
     if summary["metric"]["subject_to"]:
         met = f" The constraint was met on the test rows of {row['held']} of {repeats} repeats."
     return (
-        f"On new rows like those of the data, expect {plain(read_metric_title(summary['metric']))} of about "
+        f"On new rows like those of the data, expect {escape(read_metric_title(summary['metric']))} of about "
         f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
         f"its rule had seen.{met}"
     )
@@ -125,7 +125,7 @@ def _expect_compared(summary: Mapping[str, Any]) -> str:
 def _expect_trained(about: Mapping[str, Any]) -> str:
     """Return the value of a model that was not compared, and why less is to be expected."""
     return (
-        f"On {plain(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same "
+        f"On {escape(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same "
         "rows, and a tuned rule was tuned on them, so expect less on new rows: metricgrad evaluate measures it."
     )
 
@@ -137,13 +137,14 @@ def _describe_comparison(summary: Mapping[str, Any]) -> str:
     table = {
         "contender": [row["contender"] for row in rows],
         "rule": [row["rule"] for row in rows],
-        plain(summary["metric"]["name"]): [_format(row["value"]) for row in rows],
+        escape(summary["metric"]["name"]): [_format(row["value"]) for row in rows],
         "low": [_format(row["low"]) for row in rows],
         "high": [_format(row["high"]) for row in rows],
     }
     return (
-        f"{plain(verdict['headline'], None)} {plain(verdict['text'], None)}\n\nMeans over {summary['repeats']} repeats "
-        f"on rows not trained on; low and high: the 95 % interval.\n\n{_make_table(table)}"
+        f"{escape(verdict['headline'], None)} {escape(verdict['text'], None)}\n\n"
+        f"Means over {summary['repeats']} repeats on rows not trained on; low and high: the 95 % interval.\n\n"
+        f"{_make_table(table)}"
     )
 
 
@@ -159,7 +160,7 @@ def _describe_limits(summary: Mapping[str, Any]) -> str:
         "New categories, and texts in columns of numbers, count as missing.",
         "If the data drift, the rule no longer fits; metricgrad evaluate warns of it.",
         "metricgrad tune replaces the rule; this card shows the one before.",
-        *(plain(text, None) for text in (summary.get("warnings") or summary["data"].get("warnings") or [])),
+        *(escape(text, None) for text in (summary.get("warnings") or summary["data"].get("warnings") or [])),
     ]
     return "\n".join(f"- {text}" for text in limits)
 

@@ -255,14 +255,14 @@ def _check_confidence(options: Options, goal: Goal) -> None:
 def _hold_out_guarantee_rows(
     frame: pd.DataFrame, schema: Schema, confidence: float, seed: int
 ) -> tuple[pd.DataFrame, GuaranteeRows]:
-    """Return the rows to compare on, and those that the guarantee has for itself."""
+    """Return the rows to compare on, and those held out for the guarantee."""
     fitted, held_out = hold_out_rows(len(frame), GUARANTEE_SHARE, seed % 2**32)
     own = frame.iloc[held_out]
     return frame.iloc[fitted], GuaranteeRows(own, schema.encode_targets(own), confidence)
 
 
 def read_costs(text: str, frame: pd.DataFrame, schema: Schema, subject_to: str | None) -> tuple[str, Cost | None]:
-    """Return the name of the savings, of mean costs, and the costs of all rows; None if they do not differ by row."""
+    """Return the savings with mean costs as a metric, by name, and the costs of all rows; None if these are equal."""
     try:
         goal = Goal(check_task(schema.task), len(schema.classes), "savings", cost=text)
         if goal.cost_columns and schema.task != "binary":

@@ -195,15 +195,16 @@ def evaluate_constraint(goal: Goal, constraint: Constraint, values: Mapping[str,
     each = torch.as_tensor(values["value"], dtype=torch.float64).reshape(-1)
     predicted = torch.as_tensor(values["predicted"], dtype=torch.float64).reshape(-1)
     if goal.abstain and bool((predicted > 0).any()):
-        each = each[predicted > 0]  # a class that is never predicted promises nothing
+        each = each[predicted > 0]  # a class that is never predicted has no value
     worst = constraint.violation(each).nan_to_num(nan=-math.inf).argmax()
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
 def choose_empty_classes(goal: Goal, targets: np.ndarray) -> EmptyClasses:
-    """Return what averages over classes do with one that has no rows here: they leave it out, since it has no value.
+    """Return whether averages over classes skip those without rows: "skip" if some class has none here.
 
-    Where every class has rows, one that is lost in a bootstrap replicate counts. Of two classes there is no average.
+    If every class has rows it is "count", so that a class which a bootstrap replicate loses still counts. A binary task
+    has no average.
     """
     if goal.task == "binary":
         return "count"

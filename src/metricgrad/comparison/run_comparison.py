@@ -92,24 +92,27 @@ class Plan:
         dataset = prepare_dataset(options)
         contenders, left_out = choose_contenders(options, dataset.goal, own)
         parts = dataset.split(options)
-        about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
-        more = [*describe_absent(*about), *([] if options.time is None else describe_moved(*about, options.time))]
-        if min(_count_rarest(dataset.targets[part.left_out], dataset.goal.classes) for part in parts) < FEWEST_TO_TUNE:
+        targets_of_parts = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
+        warnings = describe_absent(*targets_of_parts)
+        if options.time is not None:
+            warnings += describe_moved(*targets_of_parts, options.time)
+        rarest = min(_count_rarest(dataset.targets[part.left_out], dataset.goal.classes) for part in parts)
+        if rarest < FEWEST_TO_TUNE:
             what = "offset" if dataset.goal.task == "multiclass" else "threshold"
-            more.append(f"a class has fewer than {FEWEST_TO_TUNE} rows to tune on: its {what} is not to be trusted")
-        more += dataset.describe_left_out(parts)
-        # Only the first ones are printed, and those of the columns may be many.
-        dataset = replace(dataset, warnings=[*more, *dataset.warnings])
+            warnings.append(f"a class has fewer than {FEWEST_TO_TUNE} rows to tune on: its {what} is not to be trusted")
+        warnings += dataset.describe_left_out(parts)
+        # These come first, since only the first warnings are printed, and there may be many about columns.
+        dataset = replace(dataset, warnings=[*warnings, *dataset.warnings])
         return cls(options, dataset, contenders, left_out, parts)
 
-    def make_tasks(self, space: RunWriter, repeat: int) -> SplitTasks:
+    def make_tasks(self, run_writer: RunWriter, repeat: int) -> SplitTasks:
         """Return what is to be done in a repeat, or with ``ALL_ROWS`` for the model that is shipped."""
         if repeat in self._tasks:
             return self._tasks[repeat]
         split = self.dataset.split_all_rows(self.options) if repeat == ALL_ROWS else self.parts[repeat]
         random_state = make_seed(self.options.seed, repeat)
         self._tasks[repeat] = SplitTasks(
-            self.dataset, self.contenders, split, repeat, random_state, self.options.quick, space.temporary
+            self.dataset, self.contenders, split, repeat, random_state, self.options.quick, run_writer.temporary
         )
         return self._tasks[repeat]
 
@@ -122,7 +125,7 @@ class Compared:
     """
 
     plan: Plan
-    space: RunWriter
+    run_writer: RunWriter
     outcomes: list[Outcome]
     model: ShippedModel
     importance: list[ColumnImportance]
@@ -156,18 +159,19 @@ def compare(
     ship, whatever is best, with ", fixed" for its fixed rule. ``keep``: copy the data into the run folder, since they
     are in no file that stays. ``own``: estimators of the user's, by name.
     """
-    plan, config = Plan.of(options, own), make_config(options, keep)
+    plan = Plan.of(options, own)
+    config = make_config(options, keep)
     check_ship(ship, list(plan.contenders))
     with (
         open_workers(jobs, cluster, IF_WORKERS_ARE_LOST) as workers,
-        RunWriter.create(out, "compare", config, force) as space,
+        RunWriter.create(out, "compare", config, force) as run_writer,
     ):
-        space.reopen(ship=ship)
-        space.add_text("config.toml", write_toml("compare", config))
+        run_writer.reopen(ship=ship)
+        run_writer.add_text("config.toml", write_toml("compare", config))
         if keep:
-            space.keep_data(Path(options.data))
+            run_writer.keep_data(Path(options.data))
             plan = replace(plan, options=replace(options, data=config["data"]))
-        return _run(plan, space, progress, write_report, workers, budget)
+        return _run(plan, run_writer, progress, write_report, workers, budget)
 
 
 def resume(
@@ -188,13 +192,13 @@ def resume(
     ``metric``, ``subject_to``: those of the run; they must be given again if they name code. ``repeats``: more than the
     run has. ``ship``, ``write_report``: as for ``compare``.
     """
-    with RunWriter.resume(run) as space:
+    with RunWriter.resume(run) as run_writer:
         with runs.refuse_invalid(run):
-            options, sha256 = read_options(space.config)
+            options, sha256 = read_options(run_writer.config)
         if options.own_contenders:
             names = ", ".join(options.own_contenders)
             raise UserError(f"{run}: {names} are estimators of your own, which no folder holds; compare again", RUN)
-        options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
+        options = replace(options, repeats=_choose_repeats(options, run_writer.manifest.get("repeats"), repeats))
         for flag, written, typed in (
             ("--metric", as_text(options.metric), None if metric is None else as_text(metric)),
             ("--subject-to", options.subject_to, subject_to),
@@ -213,8 +217,8 @@ def resume(
         check_ship(ship, list(plan.contenders))
         with open_workers(jobs, cluster, IF_WORKERS_ARE_LOST) as workers:
             if repeats is not None:
-                space.reopen(repeats=repeats)
-            return _run(plan, space, progress, write_report, workers, budget, ship)
+                run_writer.reopen(repeats=repeats)
+            return _run(plan, run_writer, progress, write_report, workers, budget, ship)
 
 
 def _shorten(data: str) -> str:
@@ -227,21 +231,21 @@ def _shorten(data: str) -> str:
 
 def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> int:
     """Return the number of repeats of a run that is resumed; ``added``: that of an earlier ``--resume``."""
-    present = added or options.repeats
-    if wanted is None or wanted == present:
-        return present
+    current = added or options.repeats
+    if wanted is None or wanted == current:
+        return current
     if options.time is not None:
         raise UserError(
             "--repeats: with --time another number of repeats changes all splits; start a new run", WRONG_CALL
         )
-    if wanted < present:
-        raise UserError(f"--repeats: expected at least {present}, as in the run, got {wanted}", WRONG_CALL)
+    if wanted < current:
+        raise UserError(f"--repeats: expected at least {current}, as in the run, got {wanted}", WRONG_CALL)
     return wanted
 
 
 def _run(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     write_report: Callable[[Compared], None],
     workers: Workers,
@@ -249,34 +253,35 @@ def _run(
     ship: str | None = None,
 ) -> ComparisonSummary:
     progress.show_profile(plan.dataset.profile, plan.dataset.warnings)
-    space.add_splits(plan.parts)
+    run_writer.add_splits(plan.parts)
     try:
-        compared = _compare_contenders(plan, space, progress, workers, budget, ship)
+        compared = _compare_contenders(plan, run_writer, progress, workers, budget, ship)
         workers.executor.shutdown(wait=False)  # they end while the report is made
         write_report(compared)
     except KeyboardInterrupt as error:
-        again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
+        again = f"metricgrad compare --resume {shlex.quote(str(run_writer.path))}"
         raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
     finally:
-        space.temporary.clear()
-    space.add_json("summary.json", compared.summary)
-    space.add_text("model_card.md", write_card(compared.model, compared.summary))
-    space.finish(trust_own_types=bool(plan.options.own_contenders))
+        run_writer.temporary.clear()
+    run_writer.add_json("summary.json", compared.summary)
+    run_writer.add_text("model_card.md", write_card(compared.model, compared.summary))
+    run_writer.finish(trust_own_types=bool(plan.options.own_contenders))
     return compared.summary
 
 
 def _compare_contenders(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     workers: Workers,
     budget: float | None,
     ship: str | None,
 ) -> Compared:
     """Run what is unfinished, decide what to ship, and fit it on all rows."""
-    options, dataset = plan.options, plan.dataset
-    outcomes, failed = _run_contenders(plan, space, progress, workers, budget)
-    read_scores = partial(read_moved_scores, space, dataset, plan.parts)
+    options = plan.options
+    dataset = plan.dataset
+    outcomes, failed = _run_contenders(plan, run_writer, progress, workers, budget)
+    read_scores = partial(read_moved_scores, run_writer, dataset, plan.parts)
     moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
     rows = rank_contenders(outcomes, moves, dataset.goal.metric, plan.contenders)
     if not any(row["feasible"] for row in rows):
@@ -286,46 +291,47 @@ def _compare_contenders(
         )
     extensible = options.time is None
     about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain)
-    verdict = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
-    space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
-    space.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))
+    verdict = write_verdict(rows, about, ship or run_writer.manifest.get("ship"), plan.contenders)
+    run_writer.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
+    run_writer.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))
     progress.say(f"fitting {verdict['ship']} on all rows")
-    all_rows = plan.make_tasks(space, ALL_ROWS)
+    all_rows = plan.make_tasks(run_writer, ALL_ROWS)
     model = fit_shipped_model(all_rows, verdict["ship"], verdict["rule"], workers, failed)
-    space.add_model(model)
-    of_shipped = [outcome for outcome in outcomes if outcome.contender == verdict["ship"]]
-    importance = measure_importance(plan, space, progress, workers, of_shipped, verdict["rule"], model)
-    complete = replace(plan, left_out=[*plan.left_out, *failed.items()])
-    chosen = space.manifest.get("ship")
-    summary = summarise_comparison(complete, outcomes, rows, verdict, model, importance, chosen, budget)
-    return Compared(complete, space, outcomes, model, importance, summary)
+    run_writer.add_model(model)
+    outcomes_of_shipped = [outcome for outcome in outcomes if outcome.contender == verdict["ship"]]
+    importance = measure_importance(plan, run_writer, progress, workers, outcomes_of_shipped, verdict["rule"], model)
+    plan = replace(plan, left_out=[*plan.left_out, *failed.items()])
+    ship_of_user = run_writer.manifest.get("ship")
+    summary = summarise_comparison(plan, outcomes, rows, verdict, model, importance, ship_of_user, budget)
+    return Compared(plan, run_writer, outcomes, model, importance, summary)
 
 
 def _run_contenders(
-    plan: Plan, space: RunWriter, progress: Progress, workers: Workers, budget: float | None
+    plan: Plan, run_writer: RunWriter, progress: Progress, workers: Workers, budget: float | None
 ) -> tuple[list[Outcome], dict[str, str]]:
     """Run what is unfinished; return the outcomes of complete repeats, and failed contenders with the reason."""
     failed: dict[str, str] = {}
-    repeats = _run_candidates(plan, space, progress, workers, budget, failed)
-    able = {name: one for name, one in plan.contenders.items() if name not in failed}
-    if ENSEMBLE in able and (shortage := find_shortage(able.values())):
+    repeats = _run_candidates(plan, run_writer, progress, workers, budget, failed)
+    contenders = {name: contender for name, contender in plan.contenders.items() if name not in failed}
+    if ENSEMBLE in contenders and (shortage := find_shortage(contenders.values())):
         failed[ENSEMBLE] = shortage
-        del able[ENSEMBLE]
-    saved = {(outcome.contender, outcome.repeat): outcome for outcome in space.read_outcomes()}
+        del contenders[ENSEMBLE]
+    saved = {(outcome.contender, outcome.repeat): outcome for outcome in run_writer.read_outcomes()}
     outcomes: dict[tuple[str, int], Outcome] = {}
-    tasks = _yield_outcome_tasks(plan, space, repeats, able, failed, saved, outcomes)
+    tasks = _yield_outcome_tasks(plan, run_writer, repeats, contenders, failed, saved, outcomes)
     with closing(run_tasks(workers, find_outcome, lambda: next(tasks, None))) as results:
         for task, result in results:
             if isinstance(result, Failure):
-                _note_failure(result, failed)
+                _record_failure(result, failed)
             else:
-                space.add_outcome(result)
+                run_writer.add_outcome(result)
                 outcomes[task.contender, task.repeat] = result
-    complete = [name for name in able if name not in failed]
+    complete = [name for name in contenders if name not in failed]
     return [outcomes[name, repeat] for name in complete for repeat in repeats], failed
 
 
-def _note_failure(failure: Failure, failed: dict[str, str]) -> None:
+def _record_failure(failure: Failure, failed: dict[str, str]) -> None:
+    """Add a failure to those so far; a comparison cannot go on without its reference."""
     failed.setdefault(failure.contender, failure.why)
     if failure.contender == REFERENCE:
         raise UserError(f"{REFERENCE}, which the others are compared with, failed: {failure.why}", DATA)
@@ -333,7 +339,7 @@ def _note_failure(failure: Failure, failed: dict[str, str]) -> None:
 
 def _run_candidates(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     workers: Workers,
     budget: float | None,
@@ -344,42 +350,45 @@ def _run_candidates(
     ``failed``: gets the contenders that cannot be fitted, with the reason.
     """
     started: list[int] = []
-    units = _yield_open_units(plan, space, progress, budget, started, failed)
+    units = _yield_open_units(plan, run_writer, progress, budget, started, failed)
     with closing(run_candidates(units, workers)) as results:
         for _, result in results:
             if isinstance(result, Failure):
                 progress.finish_unit(result)
-                _note_failure(result, failed)
+                _record_failure(result, failed)
             else:
-                space.add_candidate(result)
+                run_writer.add_candidate(result)
                 progress.finish_unit(result)
     return started
 
 
 def _yield_open_units(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     progress: Progress,
     budget: float | None,
     started: list[int],
     failed: Collection[str],
 ) -> Iterator[CandidateTask]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts; ``started`` gets the repeats."""
-    beginning, fitted = time.monotonic(), 0
-    for repeat in range(len(plan.parts)):
-        spent = (time.monotonic() - beginning) / 60
+    repeats = len(plan.parts)
+    beginning = time.monotonic()
+    fitted_repeats = 0
+    for repeat in range(repeats):
+        minutes_spent = (time.monotonic() - beginning) / 60
         # The next repeat is expected to take as long as the mean of those so far.
-        if budget is not None and repeat >= LEAST_REPEATS and spent + spent / max(fitted, 1) > budget:
-            progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
+        expected_minutes = minutes_spent + minutes_spent / max(fitted_repeats, 1)
+        if budget is not None and repeat >= LEAST_REPEATS and expected_minutes > budget:
+            progress.say(f"the budget of {budget:g} minutes allows {repeat} of {repeats} repeats")
             return
-        tasks = plan.make_tasks(space, repeat)
+        tasks = plan.make_tasks(run_writer, repeat)
         names = [candidate.name for candidate in tasks.candidates]
         if repeat == 0:
-            everything = [(name, one) for name in names for one in range(len(plan.parts))]
-            progress.start(len(everything), sum(space.has_candidate(*one) for one in everything))
+            units = [(name, any_repeat) for name in names for any_repeat in range(repeats)]
+            progress.start(len(units), sum(run_writer.has_candidate(*unit) for unit in units))
         started.append(repeat)
-        unfinished = [name for name in names if not space.has_candidate(name, repeat)]
-        fitted += bool(unfinished)
+        unfinished = [name for name in names if not run_writer.has_candidate(name, repeat)]
+        fitted_repeats += bool(unfinished)
         for task in tasks.yield_tasks(unfinished):
             if task.contender not in failed:
                 yield task
@@ -387,9 +396,9 @@ def _yield_open_units(
 
 def _yield_outcome_tasks(
     plan: Plan,
-    space: RunWriter,
+    run_writer: RunWriter,
     repeats: Sequence[int],
-    able: Mapping[str, Contender],
+    contenders: Mapping[str, Contender],
     failed: Collection[str],
     saved: Mapping[tuple[str, int], Outcome],
     outcomes: dict[tuple[str, int], Outcome],
@@ -398,18 +407,20 @@ def _yield_outcome_tasks(
     dataset = plan.dataset
     columns = dataset.goal.score_columns
     for repeat in repeats:
-        tasks = plan.make_tasks(space, repeat)
-        left_out, test = tasks.split.left_out, tasks.split.test
-        targets, test_targets = Shared.value(dataset.targets[left_out]), Shared.value(dataset.targets[test])
-        for contender in able:
+        tasks = plan.make_tasks(run_writer, repeat)
+        left_out = tasks.split.left_out
+        test = tasks.split.test
+        targets = Shared.value(dataset.targets[left_out])
+        test_targets = Shared.value(dataset.targets[test])
+        for contender in contenders:
             names = tasks.list_candidates(contender, failed)
             before = saved.get((contender, repeat))
             if before is not None and list(before.members) == names:
                 outcomes[contender, repeat] = before
                 continue
-            records = {name: space.read_record(name, repeat) for name in names}
-            out_of_fold = {name: space.read_out_of_fold(name, repeat, len(left_out), columns) for name in names}
-            scores = {name: space.read_candidate_scores(name, repeat, len(test), columns) for name in names}
+            records = {name: run_writer.read_record(name, repeat) for name in names}
+            out_of_fold = {name: run_writer.read_out_of_fold(name, repeat, len(left_out), columns) for name in names}
+            scores = {name: run_writer.read_candidate_scores(name, repeat, len(test), columns) for name in names}
             yield OutcomeTask(
                 contender=contender,
                 repeat=repeat,

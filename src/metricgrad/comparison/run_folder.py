@@ -115,7 +115,7 @@ class Run:
 
     def write_manifest(self) -> None:
         """Write ``run.json``."""
-        write(self.path / "run.json", strict_json.sealed(self.manifest))
+        write(self.path / "run.json", strict_json.seal(self.manifest))
 
     def replace_file(self, name: str, data: bytes) -> None:
         """Replace a file of a finished run, and its hash in the manifest."""
@@ -179,7 +179,7 @@ def open_run(path: Path) -> Run:
     check_folder(path)
     data = read_bytes(path / "run.json")
     with refuse_invalid(path):
-        found = strict_json.unsealed(data, dict[str, Any], "run.json")
+        found = strict_json.unseal(data, dict[str, Any], "run.json")
         strict_json.check(found.get("format"), int, "run.json: format")
         if found["format"] != FORMAT:
             how = "upgrade metricgrad" if found["format"] > FORMAT else "run again"

@@ -121,11 +121,13 @@ class RunWriter(Run):
                 with writing(path):
                     for name in ("candidates", "results"):
                         (path / name).mkdir()
-                space = cls(path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}})
+                run_writer = cls(
+                    path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}}
+                )
                 for name, data in (("config.json", config), ("environment.json", describe_environment())):
-                    space.manifest["files"][name] = space.add_json(name, data)
-                space.write_manifest()
-                yield space
+                    run_writer.manifest["files"][name] = run_writer.add_json(name, data)
+                run_writer.write_manifest()
+                yield run_writer
             except BaseException:
                 # A comparison can be resumed; an incomplete training run is of no use.
                 if kind != "compare" or not (path / "run.json").is_file():
@@ -191,7 +193,7 @@ class RunWriter(Run):
         for path in sorted((self.path / "candidates").glob("[!.]*.json")):
             data = read_bytes(path)
             with refuse_invalid(path, HOW_TO_REPEAT_A_UNIT):
-                record = CandidateRecord.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
+                record = CandidateRecord.from_json(strict_json.unseal(data, dict[str, Any], path.name))
                 if record.file_name != path.stem:
                     raise ValueError(f"expected the unit of its file name, got {record.file_name}")
             for which in SUFFIXES:
@@ -250,7 +252,7 @@ class RunWriter(Run):
     def add_outcome(self, outcome: Outcome) -> None:
         """Write the outcome of a contender in a repeat."""
         name = name_file(outcome.contender, outcome.repeat)
-        write(self.path / "results" / f"{name}.json", strict_json.sealed(outcome.to_json()))
+        write(self.path / "results" / f"{name}.json", strict_json.seal(outcome.to_json()))
 
     def read_outcomes(self) -> list[Outcome]:
         """Return the outcomes that were written."""
@@ -258,7 +260,7 @@ class RunWriter(Run):
         for path in sorted((self.path / "results").glob("[!.]*.json")):
             data = read_bytes(path)
             with refuse_invalid(path, HOW_TO_REPEAT_A_UNIT):
-                outcome = Outcome.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
+                outcome = Outcome.from_json(strict_json.unseal(data, dict[str, Any], path.name))
                 if name_file(outcome.contender, outcome.repeat) != path.stem:
                     raise ValueError(f"expected the outcome of its file name, got {outcome.contender!r}")
             found.append(outcome)

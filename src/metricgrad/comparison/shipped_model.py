@@ -25,7 +25,7 @@ from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.class_scores import ClassScores
 from metricgrad.decisions.rules import Offsets, Rule
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
-from metricgrad.integrations.boosting.libraries import imported
+from metricgrad.integrations.boosting.libraries import import_library
 from metricgrad.storage import estimators, folders
 from metricgrad.storage.manifests import list_unwritten
 from metricgrad.storage.values import decode, encode
@@ -167,7 +167,7 @@ class ShippedModel:
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the contents of the manifest and the files of a model folder."""
         contents = {"contender": self.contender, "rule": self.pack_rule()}
-        files = {f"{_ESTIMATOR}{name}": data for name, data in estimators.packed(self.estimator).items()}
+        files = {f"{_ESTIMATOR}{name}": data for name, data in estimators.pack_estimator(self.estimator).items()}
         files["schema.json"] = folders.as_json(self.schema.to_json())
         files["rows.bin"] = self.trained_rows.to_bytes()
         files["class_scores.json"] = folders.as_json(encode(self.class_scores))
@@ -185,11 +185,11 @@ class ShippedModel:
         """
         strict_json.check(manifest, ModelFile, "manifest.json")
         inner = {name.removeprefix(_ESTIMATOR): data for name, data in files.items() if name.startswith(_ESTIMATOR)}
-        about_estimator, estimator_files = folders.unpacked(inner, "estimator")
+        about_estimator, estimator_files = folders.unpack_files(inner, "estimator")
         _try_trees(estimator_files)
         # A function or a module is not saved; only fitting needs it.
         missing = dict.fromkeys(list_unwritten(about_estimator))
-        estimator = estimators.restored(about_estimator, estimator_files, trusted=trusted, **missing)
+        estimator = estimators.restore_estimator(about_estimator, estimator_files, trusted=trusted, **missing)
         if not isinstance(estimator, MetricEnsembleClassifier) or not hasattr(estimator.encoder_, "columns_"):
             raise ValueError(f"estimator: expected an ensemble of tables, got a {type(estimator).__name__}")
         schema = Schema.from_json(files["schema.json"], estimator.encoder_.columns_)
@@ -233,7 +233,7 @@ def _try_trees(files: dict[str, bytes]) -> None:
         for sandbox in sandboxes:
             stack.callback(sandbox.stop)
         for library in trees:
-            imported(library)
+            import_library(library)
         for sandbox in sandboxes:
             sandbox.finish()
 

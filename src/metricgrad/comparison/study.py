@@ -173,7 +173,7 @@ class Study:
 
         """
         place = Path(path)
-        fresh = atomic_files.temporary(place)
+        fresh = atomic_files.make_temporary_path(place)
         with python_errors():
             if place.exists():
                 raise UserError(f"{place}: exists already; choose another path", RUN)

@@ -50,21 +50,21 @@ def train(
     dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out([split])])
     progress.show_profile(dataset.profile, dataset.warnings)
     config = make_config(options, keep)
-    with RunWriter.create(out, "train", config, force) as space:
-        space.add_text("config.toml", write_toml("train", {**config, "contender": contender, "rule": rule}))
+    with RunWriter.create(out, "train", config, force) as run_writer:
+        run_writer.add_text("config.toml", write_toml("train", {**config, "contender": contender, "rule": rule}))
         if keep:
-            space.keep_data(Path(options.data))
+            run_writer.keep_data(Path(options.data))
         names = [contender] if contender != ENSEMBLE else [one.name for one in CONTENDERS.values() if one.member]
         able = {name: CONTENDERS[name] for name in names if CONTENDERS[name].find_obstacle(dataset.goal) is None}
         able = {name: one for name, one in able.items() if name == contender or not one.on_request}
         state = make_seed(options.seed, ALL_ROWS)
-        tasks = SplitTasks(dataset, able, split, ALL_ROWS, state, options.quick, space.temporary)
+        tasks = SplitTasks(dataset, able, split, ALL_ROWS, state, options.quick, run_writer.temporary)
         with open_workers(jobs, None, "train again") as workers:
             try:
                 model = fit_shipped_model(tasks, contender, rule, workers)
             finally:
-                space.temporary.clear()
-        space.add_model(model)
+                run_writer.temporary.clear()
+        run_writer.add_model(model)
         summary = {
             "contender": contender,
             "rule": model.rule.describe(),
@@ -74,7 +74,7 @@ def train(
             "profile": dataset.profile,
             "warnings": dataset.warnings,
         }
-        space.add_json("summary.json", summary)
-        space.add_text("model_card.md", write_card(model, summary))
-        space.finish()
+        run_writer.add_json("summary.json", summary)
+        run_writer.add_text("model_card.md", write_card(model, summary))
+        run_writer.finish()
     return summary

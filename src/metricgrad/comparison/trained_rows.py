@@ -36,8 +36,8 @@ class Seen:
 class TrainedRows:
     """The hashes of training rows, features and target together, in ascending order.
 
-    Of more than ``MOST_HASHES`` rows the lowest hashes are kept. Of other rows only those with hashes as low, which are
-    a random sample of them, are then looked up.
+    If there are more than ``MOST_HASHES`` rows, only the lowest hashes are kept. New rows are then looked up only if
+    their hash is below the highest one kept; since hashes are random, these are a random sample of the new rows.
     """
 
     hashes: np.ndarray

@@ -58,7 +58,7 @@ def pack_candidate(run: CandidateRun) -> tuple[CandidateRecord, dict[str, bytes]
     hashes = {key: strict_json.sha256(data) for key, data in packed.items()}
     record = CandidateRecord(run.candidate, run.repeat, run.seconds, run.history, **hashes)
     files = {f"{record.file_name}{SUFFIXES[key]}": data for key, data in packed.items()}
-    return record, {**files, f"{record.file_name}.json": strict_json.sealed(asdict(record))}
+    return record, {**files, f"{record.file_name}.json": strict_json.seal(asdict(record))}
 
 
 def _pack_array(array: np.ndarray) -> bytes:

@@ -137,7 +137,7 @@ class Call:
             return self.plain_loss(*inputs)
         if is_backward or is_forward_mode:
             return Kernel.apply(self, True, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-        statistic = processes.total_statistic(self.statistic(), self.group)
+        statistic = processes.sum_statistic(self.statistic(), self.group)
         return 1 - self.objective.value(statistic.map(wide)).to(compute_dtype(self.logits))
 
     def statistic(self) -> Any:
@@ -153,7 +153,7 @@ class Call:
     def plain_loss(self, logits: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
         statistic = self._average_rows(self._plain_statistic(logits, self._share_tensors(tensors)))
-        return 1 - self.objective.value(processes.total_statistic(statistic, self.group))
+        return 1 - self.objective.value(processes.sum_statistic(statistic, self.group))
 
     def plain_cells(self, logits: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the cells of the statistic."""
@@ -224,7 +224,7 @@ class Call:
 
 def _have_tangents(*tensors: Tensor | None) -> bool:
     """Return whether any tensor has a tangent, for forward-mode differentiation."""
-    # The level spares every other call four looks; there is no public way to ask for it.
+    # Outside forward-mode differentiation, which has no public test, this saves unpacking every tensor.
     if forward_ad._current_level < 0:
         return False
     return any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors)

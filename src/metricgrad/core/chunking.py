@@ -24,7 +24,7 @@ waking torch's threads, 10 µs and more a call, does not count.
 MAX_CHUNK_ELEMENTS = 1 << 21
 
 MAX_IMAGE_CHUNK_ELEMENTS = 1 << 19
-"""The chunks of images are smaller: there are as many of them as one likes, and what is in the cache is faster."""
+"""Chunks of images are smaller, since a chunk that fits into the cache is faster, and there are enough of them."""
 
 MAX_NEW_BUFFER_ELEMENTS = 1 << 15
 """Up to this many elements a new buffer is as fast as a reused one."""

@@ -51,10 +51,11 @@ def find_largest(x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest value of each row and its index, each ``(n, 1)``; ``buffer`` is overwritten."""
     if not has_classes_first(x):
         return x.max(1, keepdim=True)
-    # Down the columns of a matrix max is slow, but amax is not: it also finds the largest K - index of what is equal.
+    # Along the first axis in memory ``max`` is slow and ``amax`` is fast, but it returns no index. So the index is
+    # found by a second ``amax``: each largest element becomes K − its index, all others 0; the first of equals wins.
     largest = x.amax(1, keepdim=True)
     classes = x.shape[1]
     from_last = torch.arange(classes, 0, -1, dtype=x.dtype, device=x.device)
     is_largest = torch.eq(x, largest, out=buffer)
     index = classes - is_largest.mul_(from_last).amax(1, keepdim=True)
-    return largest, index.long().clamp_max_(classes - 1)  # of NaN, nothing is equal
+    return largest, index.long().clamp_max_(classes - 1)  # NaN equals nothing, which gives the index K

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Confusion  # noqa: TC001 (a metric says by its annotation what it takes)
-from metricgrad.core.inputs import as_tensor, like
+from metricgrad.core.inputs import as_tensor, as_type_of
 from metricgrad.core.metrics import ratio, savings
 from metricgrad.core.metrics.scalars import is_number
 
@@ -300,7 +300,7 @@ class Cost:
         missed, alarmed = (stake.to(p.device) for stake in self.stakes(len(p)))
         if_missed = p * missed
         if_alarmed = (1 - p) * alarmed
-        return like(probabilities, ratio(if_missed, if_missed + if_alarmed))
+        return as_type_of(probabilities, ratio(if_missed, if_missed + if_alarmed))
 
     def decide(self, probabilities: Any) -> Any:
         """Return the decision of least expected cost, row by row.
@@ -328,9 +328,9 @@ class Cost:
         """
         if self.matrix is None:
             adjusted = as_tensor("probabilities", self.adjust(probabilities))
-            return like(probabilities, adjusted >= 0.5)
+            return as_type_of(probabilities, adjusted >= 0.5)
         p = self._read_probabilities(probabilities)
-        return like(probabilities, self.expect(p).argmin(1))
+        return as_type_of(probabilities, self.expect(p).argmin(1))
 
     def expect(self, probabilities: Any) -> Any:
         """Return the expected cost of each decision.
@@ -352,11 +352,11 @@ class Cost:
         """
         p = self._read_probabilities(probabilities)
         if self.matrix is not None:
-            return like(probabilities, p @ self.matrix.to(p))
+            return as_type_of(probabilities, p @ self.matrix.to(p))
         fp, fn, tp, tn = self._spread(len(p), p.device)
         if_negative = p * fn + (1 - p) * tn
         if_positive = p * tp + (1 - p) * fp
-        return like(probabilities, torch.stack((if_negative, if_positive), 1))
+        return as_type_of(probabilities, torch.stack((if_negative, if_positive), 1))
 
     def _read_probabilities(self, given: Any) -> Tensor:
         p = as_tensor("probabilities", given).double()
@@ -396,7 +396,7 @@ class Cost:
         array([9., 1.])
         """
         y, decided = self._read_labels(targets, decisions)
-        return like(targets, self._of_rows(y, decided))
+        return as_type_of(targets, self._of_rows(y, decided))
 
     def total(self, targets: Any, decisions: Any) -> float:
         """Return what all decisions cost together.

@@ -54,7 +54,7 @@ def _plain(x: Any) -> bool:
     return isinstance(x, int | float | list | tuple)
 
 
-def like(given: Any, result: Tensor) -> Any:
+def as_type_of(given: Any, result: Tensor) -> Any:
     """Return a result as what was given: a tensor for a tensor, a numpy array for anything else."""
     return result if isinstance(given, Tensor) else result.cpu().numpy()
 
@@ -76,7 +76,7 @@ def as_scored_batch(
         batch.logits = batch.logits.to(s.dtype)
     except ValueError as error:
         raise ValueError(str(error).replace("logits", "scores")) from error
-    # The least of numbers with NaN is NaN: one look, and no copy.
+    # The minimum is NaN if any score is: that takes one pass and no copy, unlike isnan().any().
     if batch.logits.numel() and batch.logits.amin().isnan():
         bad = int(batch.logits.isnan().sum())
         raise ValueError(f"scores: expected numbers, got {bad} NaN; use mask= to leave them out")
@@ -113,7 +113,9 @@ def check_scale(scores: Tensor) -> None:
         )
 
 
-def named(metrics: str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]) -> dict[str, str | Metric]:
+def name_metrics(
+    metrics: str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric],
+) -> dict[str, str | Metric]:
     """Return one or many metrics by the names they are reported under."""
     if isinstance(metrics, Mapping):
         return dict(metrics)

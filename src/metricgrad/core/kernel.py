@@ -21,7 +21,7 @@ from metricgrad.core import chunking, class_axis
 from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
-from metricgrad.core.metrics.derivatives import FLOORS, as_constant, bounded
+from metricgrad.core.metrics.derivatives import FLOORS, as_constant, limit_gradient
 from metricgrad.core.statistics import MAX_POSITIVE_SHARE, ColumnLayout, Sums, SumsGradient
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Kernel(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradient, which is there already, or spread that of the sums over the logits."""
+        """Return the gradient of the loss, already computed, times the incoming one, or that of the sums."""
         # Raises if the logits, the targets, the weights or the surrogate's tensors were changed in place since.
         logits, _targets, _weight, _mask, *tensors = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
@@ -109,7 +109,7 @@ def _backward_loss(
 
 
 def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inputs: Tensor) -> Iterator[Tensor | None]:
-    """Yield the gradients that ``backward`` owes, with a graph of their own, by plain operations."""
+    """Yield the gradients that ``backward`` returns, with a graph of their own, by plain operations."""
     outputs = [ctx.call.plain_loss(*inputs)] if ctx.is_loss else ctx.call.plain_cells(*inputs)[:2]
     is_needed = ctx.needs_input_grad[2:]
     needed = [x for x, need in zip(inputs, is_needed, strict=True) if need]
@@ -119,7 +119,9 @@ def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inp
 
 def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
     if _fits_one_piece(call, logits):
-        return (_compute_rows_at_once if call.plan.rowwise else _compute_elements_at_once)(call, logits)
+        if call.plan.rowwise:
+            return _compute_rows_at_once(call, logits)
+        return _compute_elements_at_once(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
     loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)
     if call.weight is not None:
@@ -145,9 +147,9 @@ def _fits_one_piece(call: Call, logits: Tensor) -> bool:
 
 
 def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
-    """Return a derivative that the type can hold: of tiny weights, the shares of shares have enormous ones."""
+    """Return a derivative within the range of the type: with tiny weights it can be far outside."""
     if isinstance(x, Tensor):
-        return bounded(x, dtype)
+        return limit_gradient(x, dtype)
     bound = 1 / FLOORS[dtype]
     return min(max(x, -bound), bound)
 
@@ -246,7 +248,7 @@ def _forward_chunks(
     layout = plan.layout
     logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
-    closed_form = _closed_form_for(plan, logits)
+    closed_form = _find_closed_form(plan, logits)
     saved: SavedForBackward | None = None
     # A saved number per logit pays only if the gradient can be written over it: one threshold, no change of type.
     if save and closed_form is not None and not plan.has_threshold_axis and logits.dtype is dtype:
@@ -320,7 +322,7 @@ def _backward_chunks(
     sums_gradient: SumsGradient,
     saved: SavedForBackward | None,
 ) -> Gradients:
-    """Return the gradients, given that with respect to the sums (a and b, or the matrix).
+    """Return the gradients, given that with respect to the sums: a and b of a ``Jet``, or that of the matrix.
 
     ``saved``, if given, is consumed: the gradient is written over its values.
     """
@@ -328,7 +330,7 @@ def _backward_chunks(
     layout = plan.layout
     logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
-    closed_form = _closed_form_for(plan, logits)
+    closed_form = _find_closed_form(plan, logits)
     logits_gradient = _empty_contiguous(logits) if saved is None else saved.values
     tensor_gradients = [torch.zeros_like(tensor) for tensor in tensors]
     first_row = 0
@@ -357,10 +359,10 @@ def _backward_chunks(
             surrogate = plan.with_tensors(tuple(leaves[1:]))
             memberships = plan.compute_memberships(surrogate, leaves[0], y, mask)
         spread = [layout.spread_gradient(g, y, weight, torch.empty_like(z)) for g in gradient_per_threshold]
-        z_gradient, *chunk_tensor_gradients = torch.autograd.grad(memberships, leaves, spread)
+        z_gradient, *gradients_of_chunk = torch.autograd.grad(memberships, leaves, spread)
         out.copy_(z_gradient)
-        for gradient, chunk_part in zip(tensor_gradients, chunk_tensor_gradients, strict=True):
-            gradient += chunk_part
+        for tensor_gradient, gradient_of_chunk in zip(tensor_gradients, gradients_of_chunk, strict=True):
+            tensor_gradient += gradient_of_chunk
     return logits_gradient, tensor_gradients
 
 
@@ -387,27 +389,27 @@ def _backward_chunk(
     sums_gradient: SumsGradient,
     y: Tensor,
     weight: Tensor | None,
-    saved: Tensor,
+    values: Tensor,
     scale: Any,
     context: Any,
 ) -> None:
-    """Turn what ``forward_chunk`` saved into the gradient, in place, given that with respect to the sums."""
+    """Turn the values that ``forward_chunk`` saved into the gradient, in place, given that with respect to the sums."""
     closed_form: Any = plan.closed_form
     spare = None
     if plan.rowwise:
-        spare = get_buffer(saved, 1)
+        spare = get_buffer(values, 1)
     else:
         sums_gradient = _scale_gradient(sums_gradient, scale)
-    memberships_gradient = plan.layout.spread_gradient(sums_gradient, y, weight, get_buffer(saved, 0))
-    closed_form.backward_chunk(saved, memberships_gradient, context, spare)
+    memberships_gradient = plan.layout.spread_gradient(sums_gradient, y, weight, get_buffer(values, 0))
+    closed_form.backward_chunk(values, memberships_gradient, context, spare)
 
 
 def _empty_contiguous(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.contiguous_format)
 
 
-def _closed_form_for(plan: KernelPlan, logits: Tensor) -> Surrogate | None:
-    """Return what has ``forward_chunk`` and ``backward_chunk``, or None; that of rows needs two classes or more."""
+def _find_closed_form(plan: KernelPlan, logits: Tensor) -> Surrogate | None:
+    """Return the surrogate with ``forward_chunk`` and ``backward_chunk``, if it has them for this number of classes."""
     return None if plan.rowwise and logits.shape[1] == 1 else plan.closed_form
 
 

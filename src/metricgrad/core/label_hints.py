@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 MOST_SHOWN = 5
-"""So many different values are listed; of more, the range."""
+"""Up to this many different values are listed; if there are more, their range is shown."""
 
 
 def explain_targets(y: Tensor, classes: int, indices: bool) -> str:
@@ -16,11 +16,11 @@ def explain_targets(y: Tensor, classes: int, indices: bool) -> str:
     found: list[float] = values.tolist()
     wanted = f"class indices 0 to {classes - 1}" if indices else "values in [0, 1]"
     seen = ", ".join(f"{x:g}" for x in found) if len(found) <= MOST_SHOWN else f"{found[0]:g} to {found[-1]:g}"
-    hint = _hint_of_indices(found, classes) if indices else _hint_of_labels(found)
+    hint = _explain_indices(found, classes) if indices else _explain_labels(found)
     return f"targets: expected {wanted}, got {seen}; {hint}"
 
 
-def _hint_of_indices(found: list[float], classes: int) -> str:
+def _explain_indices(found: list[float], classes: int) -> str:
     low = found[0]
     high = found[-1]
     inside = [x for x in found if 0 <= x < classes]
@@ -38,7 +38,7 @@ def _too_few(high: float, classes: int) -> str:
     return f"; otherwise the logits have too few columns, {classes}" if high == classes else ""
 
 
-def _hint_of_labels(found: list[float]) -> str:
+def _explain_labels(found: list[float]) -> str:
     low = found[0]
     high = found[-1]
     if set(found) <= {-1.0, 1.0}:

@@ -24,12 +24,12 @@ from metricgrad.core.metrics.averages import (
     check_labels,
     check_of_classes,
     class_weights,
+    mark_labels,
     mean_of,
     mean_over_classes,
     pool,
-    selected,
 )
-from metricgrad.core.metrics.derivatives import FLOOR, CountsWithDerivatives, as_constant, bounded, ratio
+from metricgrad.core.metrics.derivatives import FLOOR, CountsWithDerivatives, as_constant, limit_gradient, ratio
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class Objective:
             leaf = (wide(matrix.detach()) if is_small else matrix.detach()).requires_grad_()
             loss = 1 - self.metric(Confusion(leaf))
         (gradient,) = torch.autograd.grad(loss, leaf)
-        return loss.detach().to(matrix.dtype), (bounded(gradient, matrix.dtype),)
+        return loss.detach().to(matrix.dtype), (limit_gradient(gradient, matrix.dtype),)
 
     def _differentiate_margins(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
         """Differentiate a metric of the matrix that needs no more of it than the counts of the classes."""
@@ -358,7 +358,7 @@ class Objective:
             fp = fp.requires_grad_()
             loss = 1 - self.metric(ConfusionMargins(tp, positives, tp + fp))
         a, b = torch.autograd.grad(loss, (tp, fp), materialize_grads=True)
-        return loss.detach().to(dtype), (bounded(a, dtype), bounded(b, dtype))
+        return loss.detach().to(dtype), (limit_gradient(a, dtype), limit_gradient(b, dtype))
 
     def _differentiate_micro(self, sums: Sums, threshold_share: float) -> tuple[Tensor, SumsGradient]:
         tp = sums[0]
@@ -366,7 +366,7 @@ class Objective:
         values, a, b = self._differentiate_values(pooled, -threshold_share)
         a = a.unsqueeze(-1)
         b = b.unsqueeze(-1)
-        counts_in_pool = selected(self.labels, tp)
+        counts_in_pool = mark_labels(self.labels, tp)
         if counts_in_pool is not None:
             a = a * counts_in_pool
             b = b * counts_in_pool
@@ -395,7 +395,7 @@ class Objective:
             fp = fp.detach().requires_grad_()
             mean = self.mean_of_images(cells(tp, fp, positives, negatives), image_weight)
             # The gradient of the loss by the total of all processes is that by the total of this one.
-            total = processes.total_statistic(mean.map(torch.Tensor.detach), group)
+            total = processes.sum_statistic(mean.map(torch.Tensor.detach), group)
             leaf = total.total.requires_grad_()
             loss = 1 - self.value(Mean(leaf, total.weight))
         (by_total,) = torch.autograd.grad(loss, leaf)
@@ -408,7 +408,7 @@ class Objective:
             try:
                 return self._differentiate_arithmetic(sums, weights)
             except ZeroDivisionError:
-                pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
+                pass  # Python's numbers cannot be divided by 0, tensors can
             except (TypeError, AttributeError):
                 self._is_arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
         if isinstance(sums[0], float):
@@ -443,13 +443,13 @@ def _is_of_margins(metric: Metric) -> bool:
     example = torch.ones(2)
     try:
         metric(ConfusionMargins(example, example + 1, example + 1))
-    except Exception:  # whatever it is, the whole matrix is there to be used
+    except Exception:  # any error: the metric then gets the whole matrix
         return False
     return True
 
 
 def _find_margins(counts: Counts) -> ConfusionMargins:
-    """Return the diagonal and the sums of the matrix that the counts of all its classes are of."""
+    """Return the diagonal and the sums of a matrix, given the one-vs-rest counts of all its classes."""
     return ConfusionMargins(counts.tp, counts.positives, counts.predicted)
 
 

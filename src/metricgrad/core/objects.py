@@ -66,7 +66,7 @@ def index_objects(
     labels: tuple[int, ...] | None,
     background: Background,
 ) -> ObjectIndex:
-    """Check the maps of objects and find out which elements are whose; ``shape`` is that of the logits."""
+    """Check the maps of objects, and find the object of each element; ``shape`` is that of the logits."""
     flat = _flatten_instances(task, instances, batch, shape)
     is_object = _check_against_targets(task, flat, batch, labels)
     element_rows, element_classes = is_object.nonzero(as_tuple=True)
@@ -169,13 +169,13 @@ def count_objects(index: ObjectIndex, memberships: Tensor, batch_targets: Tensor
     inside = memberships[..., index.element_rows, index.element_classes] * element_weight
     tp = memberships.new_zeros(*leading, index.objects).index_add(-1, index.element_objects, inside)
     positives = memberships.new_zeros(index.objects).index_add(0, index.element_objects, element_weight)
-    share = _background_shares(index, positives, classes)
+    share = _find_background_shares(index, positives, classes)
     fp = outside[..., index.image_of_object, index.class_of_object] * share
     negatives = negatives[index.image_of_object, index.class_of_object] * share
     return cells(tp, fp, positives.expand_as(tp), negatives.expand_as(tp))
 
 
-def _background_shares(index: ObjectIndex, positives: Tensor, classes: int) -> Tensor:
+def _find_background_shares(index: ObjectIndex, positives: Tensor, classes: int) -> Tensor:
     """Return which part of the background of its image counts for each object, ``(O,)``."""
     if index.background == "full":
         return torch.ones_like(positives)

@@ -108,12 +108,12 @@ class TorchProcesses:
 
 
 _surrounding: dict[int, Processes] = {}
-"""By thread, the processes of ``across``. No ContextVar: ``torch.compile`` cannot read one."""
+"""The processes of ``across``, by thread. Not a ContextVar, which ``torch.compile`` cannot read."""
 
 
 @contextmanager
 def across(processes: Processes | None) -> Iterator[None]:
-    """Make losses without a ``process_group`` those of all data of these processes, or of this one's data again."""
+    """Let losses without a ``process_group`` add up over these processes; with None, over this process alone again."""
     thread = get_ident()
     before = _surrounding.pop(thread, None)
     if processes is not None:
@@ -126,7 +126,7 @@ def across(processes: Processes | None) -> Iterator[None]:
             _surrounding[thread] = before
 
 
-def surrounding() -> Processes | None:
+def find_surrounding() -> Processes | None:
     """Return the processes of the ``across`` around this call."""
     return _surrounding.get(get_ident()) if _surrounding else None
 
@@ -134,7 +134,7 @@ def surrounding() -> Processes | None:
 def resolve(process_group: ProcessGroup | None) -> Processes | None:
     """Return the processes to reduce over, or None for this one alone; "world" is the default group."""
     if process_group is None:
-        processes = surrounding()
+        processes = find_surrounding()
         if processes is None and dist.is_available() and dist.is_initialized():
             _warn_once()
         return processes
@@ -223,7 +223,7 @@ def sum_cells(cells: Sequence[Tensor], group: Processes) -> tuple[Tensor, ...]:
     return tuple(part.view(cell.shape) for part, cell in zip(sums, cells, strict=True))
 
 
-def total_statistic(statistic: Any, group: Processes | None) -> Any:
+def sum_statistic(statistic: Any, group: Processes | None) -> Any:
     """Return a statistic of all processes, differentiably; without a group, of this one."""
     return statistic if group is None else type(statistic)(*sum_cells(statistic.cells(), group))
 

@@ -290,7 +290,7 @@ def as_sparse_batch(scores: Any, targets: _Nonzero | None = None) -> SparseBatch
     )
 
 
-def like_sparse(given: Any, batch: SparseBatch, decided: Tensor) -> Any:
+def as_sparse_like(given: Any, batch: SparseBatch, decided: Tensor) -> Any:
     """Return decisions about stored elements as a sparse matrix of bools, of the kind of the one given."""
     row = batch.row[decided]
     label = batch.label[decided]

@@ -99,15 +99,15 @@ class IndexLayout(ColumnLayout):
         no_sums = hits.new_zeros(classes)
         tp = no_sums.index_add(0, targets, hits.squeeze(1))
         positives = no_sums.index_add_(0, targets, row_weight.squeeze(1))
-        if weight is None:  # whole numbers, which are exact
+        if weight is None:  # all are whole numbers: their difference is exact
             negatives = as_constant(len(targets), positives) - positives
-        else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
+        else:  # summed, since total − P is only rounding if one class has nearly all weight
             negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
         misses = memberships if buffer is memberships else buffer.copy_(memberships)
         class_axis.scatter(misses, true_class, 0.0)
         if scale is None:  # a full membership is exactly 1, and so is its sum
             return tp, misses.sum(0), positives, negatives
-        fp = _weighted_row_sum(misses, scale).to(tp.dtype)
+        fp = _sum_weighted_rows(misses, scale).to(tp.dtype)
         return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
     def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class MatrixLayout:
         if scale is not None:
             memberships = torch.mul(memberships, scale, out=buffer)
         if targets.dim() > 1:
-            return self.merge_sums(total, (_transposed_product(targets, memberships),))
+            return self.merge_sums(total, (_multiply_transposed(targets, memberships),))
         if batch_rows > MAX_FLOAT32_ROWS:
             memberships = wide(memberships)
         classes = memberships.shape[1]
@@ -202,23 +202,29 @@ class MatrixLayout:
         labels = _one_hot(targets, memberships) if targets.dim() == 1 else targets.to(memberships.dtype)
         if weight is not None:
             labels = labels * weight
-        return Confusion(_transposed_product(labels, memberships).to(memberships.dtype))
+        return Confusion(_multiply_transposed(labels, memberships).to(memberships.dtype))
 
 
 Layout = ColumnLayout | MatrixLayout
 
 
 FOLD_BLOCKS = 64
-"""So many blocks of rows are laid one upon another before their columns are summed, if the columns are long."""
+"""In a long sum over rows, this many blocks of rows are first added elementwise to one block."""
 
 MIN_FOLD_ELEMENTS = 1 << 17
-"""From this many elements on."""
+"""The fewest elements of a sum over rows that is done in blocks."""
 
 MAX_POSITIVE_SHARE = 0.98
-"""FP as the difference of two sums is off by the rounding of TP: too much beside N if more than this are positive."""
+"""Up to this share of positives FP is computed as a difference, the sum of memberships minus TP.
+
+With more positives the rounding error of TP would be large compared with N: FP is then summed on its own.
+"""
 
 MAX_UNASKED_ELEMENTS = 1 << 15
-"""Up to this many, and where looking at a value makes a device wait, FP is summed on its own without looking at P."""
+"""Up to this many elements FP is summed on its own, without reading the share of positives first.
+
+So it is on other devices than the CPU, which would have to wait for that value to be read.
+"""
 
 MAX_FLOAT32_ROWS = 4096
 """Rows that may be added one by one in float32, with an error around 1e-6; sums of such blocks are added in float64."""
@@ -244,11 +250,11 @@ def _sum_over(x: Tensor, axis: int) -> Tensor:
 
 
 def _sum_before(x: Tensor) -> Tensor:
-    """Return at each place the sum of all before it."""
+    """Return the sums of all elements before each."""
     return torch.cat((x.new_zeros(1), x[:-1].cumsum(0)))
 
 
-def _weighted_row_sum(x: Tensor, weight: Tensor) -> Tensor:
+def _sum_weighted_rows(x: Tensor, weight: Tensor) -> Tensor:
     """Return Σ weight·x over the rows: products of a row and a matrix, without a weighted copy."""
     if len(x) <= MAX_FLOAT32_ROWS:
         return (weight.t() @ x).squeeze(0)
@@ -257,7 +263,7 @@ def _weighted_row_sum(x: Tensor, weight: Tensor) -> Tensor:
     return torch.cat(block_sums).sum(0)
 
 
-def _transposed_product(targets: Tensor, memberships: Tensor) -> Tensor:
+def _multiply_transposed(targets: Tensor, memberships: Tensor) -> Tensor:
     """Return targetsᵀ·memberships, ``(d, d)`` in float64; differentiable."""
     block_rows = 64 * MAX_FLOAT32_ROWS  # a matrix product adds up in blocks of its own
     blocks = zip(targets.split(block_rows), memberships.split(block_rows), strict=True)
@@ -266,7 +272,7 @@ def _transposed_product(targets: Tensor, memberships: Tensor) -> Tensor:
 
 
 def _snap_to_margins(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, eps: float) -> Sums:
-    """Return sums whose TP and FP are P and N where they differ by rounding alone, so that FN and TN are zero there."""
+    """Return the sums, with TP = P and FP = N where only rounding separates them, so that FN and TN are 0."""
     cell = torch.stack((tp, fp))
     margin = torch.stack((positives, negatives))
     rounding = margin * as_constant(16 * eps, margin)

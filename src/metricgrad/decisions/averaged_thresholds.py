@@ -16,7 +16,7 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
     """Return the mean of the thresholds that are best for each row alone [decubber2018; benedict2022, §7].
 
     Each score of a row is tried as its threshold; the highest of the best is the row's. Rows without positive labels
-    have none that is better than another and are left out. A heuristic to compare with: ``tune_threshold`` with
+    are left out: every threshold is equally good for them. A heuristic to compare with: ``tune_threshold`` with
     ``shared=True, average="samples"`` is exact for what it aims at.
 
     Parameters

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_TERMS = 20_000
-"""Of the continued fraction: about the square root of the largest number of trials is needed."""
+"""The most terms of the continued fraction; it needs about as many as the square root of the number of trials."""
 _WIDTH = 12.0
-"""How many standard deviations from its mean a binomial number may be; what is beyond has less than 1e-30."""
+"""Numbers further from the mean than this many standard deviations are left out: their probability is below 1e-30."""
 _ROUNDING = 1e-9
-"""By how much, relative to its size, a probability may be off."""
+"""The relative error that a probability may have."""
 
 
 def find_tail(successes: int, trials: int, share: float) -> float:
-    """Return the probability of at least so many successes, each trial having this share of them.
+    """Return the probability of at least so many successes, ``share`` being the probability of one in each trial.
 
     >>> round(find_tail(2, 2, 0.5), 12)
     0.25
@@ -69,17 +69,17 @@ def _away_from_zero(x: float, tiny: float) -> float:
 
 
 def find_most_errors(trials: int, share: float, alpha: float) -> int:
-    """Return the most errors that prove, with an error of at most alpha, a share of errors of at most ``share``.
+    """Return the largest number of errors that proves a rate of at most ``share``, at the significance level alpha.
 
-    −1 if even no error among so many trials does not prove it.
+    −1 if not even zero errors prove it, since there are too few trials.
 
     >>> find_most_errors(59, 0.05, 0.05), find_most_errors(58, 0.05, 0.05)
     (0, -1)
     """
     if share >= 1:
         return trials
-    low = -1  # proves it, or is none
-    high = trials  # does not: that many errors are certain to be reached
+    low = -1  # the most errors known to prove it, if any
+    high = trials  # the fewest errors known not to prove it
     while high - low > 1:
         middle = (low + high) // 2
         at_most = 1 - find_tail(middle + 1, trials, share) if middle >= 0 else 0.0
@@ -91,14 +91,14 @@ def find_most_errors(trials: int, share: float, alpha: float) -> int:
 
 
 def _is_at_most(at_most: float, errors: int, trials: int, share: float, alpha: float) -> bool:
-    """Tell whether P(errors or fewer) is at most alpha; of no error it is exact, which decides how few rows will do."""
+    """Tell whether P(errors or fewer) is at most alpha; ``at_most`` is that probability, up to rounding."""
     if errors == 0:
         return trials * math.log1p(-share) <= math.log(alpha) + _ROUNDING if share > 0 else False
     return at_most <= alpha
 
 
 def find_upper_limit(errors: int, trials: int, alpha: float) -> float:
-    """Return the upper confidence limit of a share of which so many of the trials were [clopper1934].
+    """Return the upper confidence limit of the rate of errors, of which so many trials had one [clopper1934].
 
     >>> round(find_upper_limit(0, 59, 0.05), 3)
     0.05
@@ -108,7 +108,7 @@ def find_upper_limit(errors: int, trials: int, alpha: float) -> float:
     low, high = errors / trials, 1.0
     for _ in range(44):
         middle = (low + high) / 2
-        # So few errors have less probability than alpha if the share is above the limit.
+        # Above the limit, the probability of so few errors is at most alpha.
         if 1 - find_tail(errors + 1, trials, middle) <= alpha:
             high = middle
         else:
@@ -116,10 +116,10 @@ def find_upper_limit(errors: int, trials: int, alpha: float) -> float:
     return high
 
 
-def find_walk_tail(sizes: Sequence[int], share: float, level: float, enough: float = 1.0) -> float:
+def find_walk_tail(sizes: Sequence[int], share: float, level: float, stop_above: float = 1.0) -> float:
     """Return the chance that some of the first ``sizes`` of independent trials has a tail of at most ``level``.
 
-    If it is above ``enough``, some number between that and the chance.
+    Once the chance is known to be above ``stop_above``, what was added up so far is returned: a lower bound of it.
 
     The successes among the first ``sizes[0]``, ``sizes[1]``, … trials are a walk of binomial steps. The probabilities
     of its places that have not crossed are passed on from size to size: the chance is exact, unlike a sum over sizes.
@@ -139,7 +139,7 @@ def find_walk_tail(sizes: Sequence[int], share: float, level: float, enough: flo
         beyond = max(0, boundary - first)
         crossed += float(places[beyond:].sum())
         places = places[:beyond]
-        if not len(places) or crossed > enough:
+        if not len(places) or crossed > stop_above:
             break
         # Places that hardly any walk reaches are left out: they are far below the boundary.
         reached = places.cumsum(0) > 1e-18

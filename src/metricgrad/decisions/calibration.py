@@ -28,10 +28,10 @@ ScalingKind = Literal["none", "temperature", "vector"]
 SCALINGS_TO_TRY: tuple[ScalingKind, ...] = ("none", "temperature", "vector")
 
 SCALING_RIDGE = 1.0
-"""What a squared change of a slope or an offset costs, in log-loss of one row: nothing where there are many rows."""
+"""The penalty of a squared change of a slope or an offset, in units of one row's log-loss: negligible for many rows."""
 
 LOWEST_PROBABILITY = 1e-6
-"""Probabilities are kept from 0 and 1 by this much, where logarithms are taken of them."""
+"""Probabilities are limited to [this, 1 − this] before logarithms are taken."""
 
 NEWTON_STEPS = 50
 
@@ -216,7 +216,7 @@ def _fit_beta(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
         falling = [name for name in ("a", "b") if numbers.get(name, 0.0) < 0]
         if not falling:
             return [numbers.get(name, 0.0) for name in ("a", "b", "c")]
-        # The function would fall somewhere: without the worse of the two it is fitted again.
+        # With a negative coefficient the function would not be monotone: fit again without the more negative one.
         del features[min(falling, key=lambda name: numbers[name])]
 
 
@@ -289,7 +289,7 @@ def _fit_isotonic(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
     share = (positives[-1] / rows[-1]).item()
     block_rows = rows[corners].diff()
     values = (positives[corners].diff() + share) / (block_rows + 1)
-    values = values.cummax(0).values  # the added rows must not make it fall
+    values = values.cummax(0).values  # the added rows could make it fall
     distinct = scores[ends]
     first = distinct[corners[:-1]]
     last = distinct[corners[1:] - 1]

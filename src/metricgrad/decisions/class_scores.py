@@ -105,7 +105,7 @@ def _as_memberships(batch: Batch) -> Tensor:
 def reweight_classes(batch: Batch, task: Task, prevalence: tuple[float, ...]) -> Batch:
     """Return the rows weighted so that each class has its share; the weight of all rows stays as it was.
 
-    A soft label is split: its parts are weighted by the factors of their classes. A class without rows stays without.
+    Each part of a soft label gets the factor of its class. A class without rows stays without rows.
     """
     shares = torch.tensor(prevalence, dtype=torch.float64, device=batch.logits.device)
     if task != "multiclass":
@@ -133,7 +133,7 @@ def reweight_classes(batch: Batch, task: Task, prevalence: tuple[float, ...]) ->
 # The table
 
 
-class ScoreTable(NamedTuple):
+class ScoreCounts(NamedTuple):
     """Rows of scores, and how much each counts for each class."""
 
     scores: Tensor
@@ -147,7 +147,7 @@ class ClassScores(Storable):
     """The class-wise scores of one decision or, for several labels, of each: a bounded summary of the rows.
 
     Plain lists, so that files hold them. ``scores`` and ``counts``: of each label (one of a binary or multi-class
-    problem) the entries of its ``ScoreTable``, row by row. ``columns``: of a row of scores. ``classes``: of counts.
+    problem) the entries of its ``ScoreCounts``, row by row. ``columns``: of a row of scores. ``classes``: of counts.
     """
 
     scores: list[list[float]]
@@ -182,7 +182,7 @@ class ClassScores(Storable):
         scores = batch.logits.double()
         if task == "multiclass":
             most = _limit_scores(labels.shape[1])
-            tables = [_draw_rows(ScoreTable(scores, labels * weight), most, seed)]
+            tables = [_draw_rows(ScoreCounts(scores, labels * weight), most, seed)]
         else:
             most = _limit_scores(2 * labels.shape[1])
             positives = labels * weight
@@ -190,7 +190,7 @@ class ClassScores(Storable):
             tables = []
             for k in range(labels.shape[1]):
                 counts = torch.stack((negatives[:, k], positives[:, k]), 1)
-                tables.append(bin_scores(ScoreTable(scores[:, k : k + 1], counts), most))
+                tables.append(bin_scores(ScoreCounts(scores[:, k : k + 1], counts), most))
         columns = tables[0].scores.shape[1]
         classes = tables[0].counts.shape[1]
         return cls(
@@ -201,10 +201,10 @@ class ClassScores(Storable):
         )
 
     @property
-    def tables(self) -> list[ScoreTable]:
+    def tables(self) -> list[ScoreCounts]:
         """The table of each label."""
         return [
-            ScoreTable(
+            ScoreCounts(
                 torch.tensor(scores, dtype=torch.float64).view(-1, self.columns),
                 torch.tensor(counts, dtype=torch.float64).view(-1, self.classes),
             )
@@ -250,7 +250,7 @@ def _limit_scores(classes: int) -> int:
     return max(FEWEST_SCORES, min(MOST_SCORES, MOST_SCORES_OF_ALL // classes))
 
 
-def bin_scores(table: ScoreTable, most: int = MOST_SCORES) -> ScoreTable:
+def bin_scores(table: ScoreCounts, most: int = MOST_SCORES) -> ScoreCounts:
     """Return the table of one column of scores in bins, from the highest score down.
 
     A bin ends where the rows of some class, counted from the top, pass another ``most``-th of their number, and at
@@ -272,10 +272,10 @@ def bin_scores(table: ScoreTable, most: int = MOST_SCORES) -> ScoreTable:
     ends[-1] = True
     bin_of_row = torch.cat((ends.new_zeros(1), ends[:-1])).cumsum(0)
     binned = counts.new_zeros(int(ends.sum()), counts.shape[1]).index_add(0, bin_of_row, counts)
-    return ScoreTable(scores[ends].unsqueeze(1), binned)
+    return ScoreCounts(scores[ends].unsqueeze(1), binned)
 
 
-def _draw_rows(table: ScoreTable, most: int, seed: int) -> ScoreTable:
+def _draw_rows(table: ScoreCounts, most: int, seed: int) -> ScoreCounts:
     """Return at most so many random rows of each class, weighted so that its weight stays as it was."""
     generator = torch.Generator().manual_seed(seed)
     scores: list[Tensor] = []
@@ -289,4 +289,4 @@ def _draw_rows(table: ScoreTable, most: int, seed: int) -> ScoreTable:
         kept[:, k] = weight[rows] * (weight.sum() / weight[rows].sum())
         scores.append(table.scores[rows])
         counts.append(kept)
-    return ScoreTable(torch.cat(scores), torch.cat(counts))
+    return ScoreCounts(torch.cat(scores), torch.cat(counts))

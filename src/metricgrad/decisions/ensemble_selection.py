@@ -35,10 +35,10 @@ FEWEST_POSITIVES_FOR_METRIC = 100
 """With fewer positives (or negatives) than this, "auto" does not select by the metric itself."""
 
 LEAST_WEIGHT = 0.02
-"""A smaller weight carries next to nothing, and its candidate takes as long to predict as any."""
+"""Smaller weights are dropped: they hardly change the mean, and their candidates take as long to predict as others."""
 
 EQUAL_VALUES = 1e-12
-"""Values that differ by less are equal: of equals the candidate is taken that is best alone."""
+"""Values that differ by less count as equal; of equal candidates the one that is best alone is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +200,7 @@ def select_ensemble(
 
     """
     spec = SelectionSpec(metric, task, average, subject_to, rule, select_by, rounds, bags, abstain)
+    is_binary = check_task(task) == "binary"
     final_problem = spec.make_final_problem()
     search_problem = spec.make_search_problem()
     candidates, batch = _stack_candidates(scores, targets, task, weight)
@@ -209,7 +210,7 @@ def select_ensemble(
     alone = [by_metric.value(candidate) for candidate in candidates]
     best_alone = max(alone)
     if best_alone == -torch.inf:
-        search_problem.solve(replace_scores(batch, candidates[0]))  # raises, and says what is missed by how much
+        search_problem.solve(replace_scores(batch, candidates[0]))  # raises InfeasibleError with the missed bound
 
     shares = candidates.new_zeros(len(candidates))
     for rows in _draw_halves(batch.targets, spec.bags, seed):
@@ -226,16 +227,16 @@ def select_ensemble(
         shares = _drop_small_weights(_select_greedily(criterion, candidates, spec.rounds))
 
     mean = _average(candidates, shares)
-    mean_scores = mean.squeeze(1) if check_task(task) == "binary" else mean
+    mean_scores = mean.squeeze(1) if is_binary else mean
     tuning: TuningResult | None = None
     final_rule = spec.rule
-    is_binary = check_task(task) == "binary"
-    if final_rule is None and isinstance(metric, Cost) and (is_binary or metric.matrix is not None) and not subject_to:
+    decides_by_cost = isinstance(metric, Cost) and (is_binary or metric.matrix is not None)
+    if final_rule is None and isinstance(metric, Cost) and decides_by_cost and not subject_to:
         final_rule, tuning = tune_cost_rule(metric, mean_scores, targets, weight=weight)
     elif final_rule is None:
         options = spec.options | {"weight": weight, "rare_labels": RARE_LABELS}
         tuning = tune_threshold(metric, mean_scores, targets, **options)
-        # The search tunes the offsets of a few means only, and may end below what one candidate reaches alone.
+        # The search tunes offsets only now and then, so its mean may be worse than the best candidate alone.
         if resolved == "metric" and isinstance(by_metric, MetricAtOffsets) and best_alone > tuning.value + EQUAL_VALUES:
             place = alone.index(best_alone)
             of_best_alone = tune_threshold(metric, candidates[place], targets, **options)
@@ -299,7 +300,7 @@ def _draw_halves(targets: Tensor, bags: int, seed: int) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     order = torch.arange(0)
     for bag in range(bags):
-        if bag % 2 == 0:  # two halves of one order are all rows
+        if bag % 2 == 0:  # every second bag takes the other half of the same order
             within_stratum = torch.rand(len(stratum), generator=generator, dtype=torch.float64)
             order = (stratum + within_stratum).argsort()
         rows = order[bag % 2 :: 2]
@@ -329,9 +330,9 @@ def _select_greedily(criterion: Criterion, candidates: Tensor, rounds: int) -> T
     for size in range(1, rounds + 1):
         values = [-torch.inf] * len(candidates)
         for i in order:
-            # In the first round all values are wanted, later those that might be the best.
-            enough = max(values) - EQUAL_VALUES if size > 1 else -torch.inf
-            values[i] = criterion.value((total + candidates[i]) / size, enough)
+            # The first round ranks all candidates by their exact values; later rounds need only the best one.
+            least_of_interest = max(values) - EQUAL_VALUES if size > 1 else -torch.inf
+            values[i] = criterion.value((total + candidates[i]) / size, least_of_interest)
         value = max(values)
         if value == -torch.inf:
             break

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _NUMBERS_AT_ONCE = 1 << 22  # of P(y_i = 1, |y| = s)
 _NEGLIGIBLE = 1e-20
-"""Sizes that are so much less probable than the most probable one above 0 change no digit of an expectation."""
+"""Sizes are negligible if they are less probable than the most probable size above 0 by this factor."""
 
 
 @dataclass(frozen=True)
 class _ExpectedF(Rule):
-    """What both rules share."""
+    """Base class of ``ExpectedFBeta`` and ``GFM``."""
 
     beta: float = 1.0
     empty: float = 0.0
@@ -249,7 +249,7 @@ def _find_probable_sizes(sizes: Tensor) -> tuple[int, int]:
     """Return the smallest and the largest size above 0 that is not negligible in some row."""
     above = sizes[:, 1:]
     probable = (above > _NEGLIGIBLE * above.amax(1, keepdim=True)).any(0).nonzero().squeeze(1)
-    if not len(probable):  # nothing is positive, for certain
+    if not len(probable):  # all probabilities are 0
         return 1, 1
     return int(probable[0]) + 1, int(probable[-1]) + 1
 
@@ -257,8 +257,8 @@ def _find_probable_sizes(sizes: Tensor) -> tuple[int, int]:
 def _find_sizes_without_each(p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
     """Return P(|y without label i| = s) of independent labels, ``(n, K, last - first + 1)``, s from first to last.
 
-    This undoes the convolution with label i, from the end on which that is stable: errors, that of what is negligible
-    beyond the end too, shrink by the odds.
+    This undoes the convolution with label i by a recurrence over the sizes: upwards if p ≤ ½, otherwise downwards. In
+    that direction each step multiplies errors by odds of at most 1, those of the sizes left out included.
     """
     is_rare = p <= 0.5
     absent = (1 - p).clamp(min=0.5)

@@ -58,18 +58,19 @@ ConfidenceOver = Literal["all", "each"]
 """What a confidence is about: all classes together, or each class alone."""
 
 _RANK_RATIO = 1.05
-"""Each rank that is tested is that much more than the one before, or one more."""
+"""The ratio of a rank that is tested to the one before; ranks are at least one apart."""
 _RARE = 0.5
-"""Positives are too rare near a rank if their share is below this part of the bound."""
+"""Positives are too rare near a rank if their share is below this factor times the bound."""
 _WINDOW = 0.1
 _FEWEST_IN_WINDOW = 10
-"""How many rows below a rank tell how rare positives are there: this part of the rank, and at least so many."""
+"""The rows below a rank say how rare positives are there: ``_WINDOW`` times the rank, and at least this many.
+"""
 _LIMIT_RATIO = 1.3
-"""Numbers of errors at which rates are limited: each that much more than the one before, or one more."""
+"""The ratio of a number of errors at which rates are limited to the one before; numbers are at least one apart."""
 _PREVALENCES = 33
-"""Shares of positives, between their limits, at which a metric is evaluated."""
+"""The number of shares of positives, between their limits, at which a metric is evaluated."""
 _FEWEST_TO_ESTIMATE = 10
-"""A precision of fewer rows is not taken for what more rows would have."""
+"""A precision of fewer rows than this is not used to estimate how many rows would be needed."""
 _WALK_PRICE = 5
 """About how many times smaller than alpha a single rank's tail must be, to tell how many rows would be needed."""
 
@@ -254,7 +255,8 @@ def _find_most_share(constraint: Constraint) -> float:
 def _find_precise(right: Tensor, predicted: Tensor, bound: float, alpha: float) -> Tensor:
     """Return at which thresholds, all from the first to the last that is guaranteed, the precision keeps a bound.
 
-    ``right``, ``predicted``: how many rows are predicted, and rightly so, never falling from threshold to threshold.
+    ``predicted``: how many rows are predicted at each threshold; ``right``: how many of them rightly. Neither ever
+    falls from one threshold to the next.
     """
     allowed = torch.zeros(len(predicted), dtype=torch.bool, device=predicted.device)
     if bound <= 0:
@@ -268,7 +270,7 @@ def _find_precise(right: Tensor, predicted: Tensor, bound: float, alpha: float) 
     while first < len(places):
         rest = range(first, len(places))
         best = min(rest, key=lambda i: (tails[i], -i))
-        # A walk is at least as likely to look as good as one of its ranks alone.
+        # The tail of one rank is computed first, since it is cheap: the chance of the walk is never smaller.
         if tails[best] > alpha or find_walk_tail(sizes[first:], bound, tails[best], alpha) > alpha:
             break
         last_guaranteed = places[best]

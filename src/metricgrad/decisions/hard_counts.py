@@ -65,7 +65,7 @@ def _count_chunk(chunk: Batch, decided: Tensor) -> tuple[Tensor, Tensor, Tensor,
 
 
 def decide_classes(batch: Batch, rule: Rule) -> Tensor:
-    """Return the class that a rule decides on for each row, and d, one more than the last, for an undecided row."""
+    """Return the class index that a rule decides on for each row; undecided rows get d, one more than the last."""
     decided = decide_batch(batch, rule, classes=True)
     classes = batch.logits.shape[1]
     return decided.where((decided >= 0) & (decided < classes), classes) if rule.abstains else decided
@@ -93,8 +93,8 @@ def measure_coverage(batch: Batch, rule: Rule) -> float:
 def count_matrix(batch: Batch, rule: Rule) -> Confusion:
     """Return the d×d matrix of a multi-class problem.
 
-    Of a rule that may leave rows undecided it has a further class, in which no row is, and which undecided rows are
-    predicted to be in: ``count_classes`` takes it away.
+    If the rule may leave rows undecided, there is one more class, the last: undecided rows are predicted to be in it,
+    and no row truly is. ``count_classes`` removes it.
     """
     classes = count_columns(batch, rule)
     total = torch.zeros(classes, classes, dtype=torch.float64, device=batch.logits.device)

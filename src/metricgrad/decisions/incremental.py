@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import Counts, cells, least_weight, subtract
-from metricgrad.core.metrics.averages import class_weights, selected
+from metricgrad.core.metrics.averages import class_weights, mark_labels
 from metricgrad.core.metrics.class_sums import ClassSums, Terms
 from metricgrad.core.metrics.properties import properties_of
 
@@ -37,7 +37,7 @@ class IncrementalObjective:
         self._value = sums.value
 
     def terms(self, gained: Tensor, predicted: Tensor, classes: Tensor) -> Terms:
-        """Return the terms and, last, how many are undefined, 0 or 1: an undefined one must not spoil a sum."""
+        """Return the terms, undefined ones as 0 so that sums stay finite, and then how many are undefined, 0 or 1."""
         found = self._terms(gained, predicted, classes)
         total = sum(found[1:], found[0])
         nothing_or_nan = total - total  # 0, or NaN where a term is NaN or infinite
@@ -88,7 +88,7 @@ def _sum_pooled_counts(objective: Objective, weighted_labels: Tensor) -> ClassSu
     """Return the micro average: the metric of the sums of TP and of FP over the classes that count."""
     least = least_weight(weighted_labels)
     of_classes = weighted_labels.sum(0)
-    counted = selected(objective.labels, of_classes)
+    counted = mark_labels(objective.labels, of_classes)
     counted = torch.ones_like(of_classes) if counted is None else counted
     positives = (of_classes * counted).sum()
     negatives = subtract(of_classes.sum() * counted.sum(), positives, least)
@@ -97,7 +97,7 @@ def _sum_pooled_counts(objective: Objective, weighted_labels: Tensor) -> ClassSu
         return tp * counted[classes], (predicted - tp) * counted[classes]
 
     def value(tp: Tensor, fp: Tensor) -> Tensor:
-        # Sums of what rows added and took away again: what is left of nothing must be nothing.
+        # Rows were added to these sums and subtracted again: where none is left, the sum must be exactly 0.
         tp = subtract(tp, 0.0, least)
         fp = subtract(fp, 0.0, least)
         return objective.metric(cells(tp, fp, positives.expand_as(tp), negatives.expand_as(tp), least=least))
@@ -142,7 +142,7 @@ def _choose_by_class(metric: Metric, like: Tensor) -> Callable[[Tensor], Metric]
 
 
 def _is_elementwise(metric: Metric, like: Tensor) -> bool:
-    """Tell whether a metric's value of one class is the same whatever stands beside it."""
+    """Tell whether a metric's value of a class does not change with the counts of the other classes."""
     column = torch.arange(1.0, 4.0).to(like).unsqueeze(1)
     together = cells(column, column, 2 * column, 3 * column)
     found = metric(together)

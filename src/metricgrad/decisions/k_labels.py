@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.counts import Counts, cells, round_for_sums
-from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.inputs import as_tensor, as_type_of, whole_number
 from metricgrad.core.objective import Objective
 from metricgrad.core.sparse import (
     SparseBatch,
     as_scored_batch_or_sparse,
     as_sparse_batch,
+    as_sparse_like,
     find_group_starts,
     is_sparse,
-    like_sparse,
 )
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import WeightedTopK
@@ -37,8 +37,8 @@ _PROBABILITIES_AT_ONCE = 1 << 20
 _FEWEST_BLOCKS = 16
 _MOST_BLOCKS = 2048
 _ROWS_ONE_BY_ONE = 512  # up to this many rows, each row is a block of its own
-_GAIN_TO_REPEAT = 1e-4  # of the value: after a larger gain, the next sweep has blocks of the same size
-_GAIN_TO_GO_ON = 1e-6  # of the value: after a smaller gain with the smallest blocks, the ascent ends
+_GAIN_TO_REPEAT = 1e-4  # relative to the value; after a larger gain, the next sweep has blocks of the same size
+_GAIN_TO_GO_ON = 1e-6  # relative to the value; after a smaller gain with the smallest blocks, the ascent ends
 _MIXTURES = 64  # shares of the new rule's counts that each step of ``tune_top_k`` tries
 _LEAST_IMPROVEMENT = 1e-9  # a step of ``tune_top_k`` that gains less is the last
 
@@ -114,7 +114,11 @@ def choose_k_labels(
         values_and_choices.append(ascent.climb(generator))
     _, chosen = max(values_and_choices, key=lambda value_and_choice: value_and_choice[0])
     decided = rows.mark_chosen(chosen)
-    return like_sparse(probabilities, stored, decided) if is_sparse(probabilities) else like(probabilities, decided)
+    return (
+        as_sparse_like(probabilities, stored, decided)
+        if is_sparse(probabilities)
+        else as_type_of(probabilities, decided)
+    )
 
 
 class _DenseRows:

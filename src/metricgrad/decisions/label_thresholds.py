@@ -40,7 +40,7 @@ Plateau = tuple[float, float]
 """From where to where thresholds are hardly worse than the best."""
 
 SUM_ROUNDING = 1e-10
-"""What the running sums behind one threshold for all may be off by: a recall of 1 must meet "recall >= 1"."""
+"""The rounding error that running sums over labels may have: a recall of 1 must meet "recall >= 1"."""
 
 
 class InfeasibleError(ValueError):
@@ -69,7 +69,7 @@ def solve_thresholds(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> 
 
 
 def _check_default(threshold: float, scores: Tensor) -> None:
-    """Refuse the default of probabilities for scores that are none."""
+    """Refuse the default threshold, which is for probabilities, if the scores are something else."""
     if threshold == 0.5 and scores.numel() and (scores.min() < 0 or scores.max() > 1):
         raise ValueError(
             f"default_threshold: expected one on the scale of the scores, {scores.min().item():g} to "
@@ -78,7 +78,7 @@ def _check_default(threshold: float, scores: Tensor) -> None:
 
 
 def _make_curve(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: list[int]) -> Curve:
-    """Return the curve of the labels of a group together; of one point if their threshold is fixed."""
+    """Return one curve of all labels of a group; it has a single point if their threshold is fixed."""
     if isinstance(batch, SparseBatch):
         curve = sparse_search.make_curve(batch, group)
     else:
@@ -92,7 +92,7 @@ def _make_curve(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: l
 
 
 def _spread_over_labels(groups: list[list[int]], thresholds: list[float]) -> tuple[float, ...]:
-    """Return one threshold per label of those of groups."""
+    """Return one threshold per label, given one per group of labels."""
     of_label = {label: threshold for group, threshold in zip(groups, thresholds, strict=True) for label in group}
     return tuple(of_label[label] for label in sorted(of_label))
 
@@ -120,7 +120,7 @@ def _solve_apart(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> Solv
 
 
 def _solve_sparse_labels(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> dict[int, tuple[float, Plateau]]:
-    """Return the threshold and plateau of many labels at once, of those where that will do: of sparse scores."""
+    """Return thresholds and plateaus by label, of the labels of sparse scores that one search solves together."""
     if not isinstance(batch, SparseBatch) or problem.constraints:
         return {}
     found = sparse_search.find_best_thresholds(problem.objective, batch, problem.epsilon)
@@ -305,7 +305,7 @@ class _RowSearch:
         scores, order = self.scores[:, labels].sort(dim=1, descending=True)
         own_positive = self.positive_weight[:, labels].gather(1, order)
         own_negative = self.negative_weight[:, labels].gather(1, order)
-        # What the other groups add; float weights that were added and taken away again leave nothing behind.
+        # The counts without this group's labels; ``subtract`` makes them exactly 0 where no other label is left.
         present = thresholds[indices[i]]
         other_tp = subtract(self.tp, _sum_above(present, scores, own_positive), self.least)
         other_fp = subtract(self.fp, _sum_above(present, scores, own_negative), self.least)

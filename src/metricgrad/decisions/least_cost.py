@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
 
 FOLDS = 5
-"""Of the rows to tune on, to choose the calibration and to see whether another threshold is cheaper."""
+"""The number of folds of the tuning rows, on which a calibration is chosen and another threshold than 0.5 is tried."""
 
 PER_ROW = ""
-"""In the place of a price: it comes with the rows."""
+"""Stands for a price that comes with the rows."""
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from metricgrad.core.objective import Objective
 
 MOST_SWEEPS = 20
-"""Passes over all offsets, at most."""
+"""The most passes over all offsets."""
 MOST_SORTED_MARGINS = 1 << 25
-"""Margins sorted from one start, at most: fewer passes for large data, but at least ``FEWEST_SWEEPS``."""
+"""The most margins to sort from one start: large data get fewer passes, but at least ``FEWEST_SWEEPS``."""
 FEWEST_SWEEPS = 2
 MOST_CLASSES_BY_MATRIX = 128
-"""Up to this number of classes a metric is evaluated by whole matrices, where nothing cheaper will do."""
+"""Up to this number of classes, a metric that cannot be counted incrementally is evaluated on whole matrices."""
 POOLED_STRENGTHS = sorted((i / 20 for i in range(-20, 41)), key=abs)
-"""How much of the classes' shares pooled offsets may undo, the weakest first: from −1 to 2, all of it being 1."""
+"""The strengths that pooled offsets are tried at, the weakest first; 1 undoes the classes' shares completely."""
 _MATRIX_CELLS_AT_ONCE = 1 << 18
 
 
@@ -52,7 +52,7 @@ def tune_offsets(levels: Tensor, labels: Tensor, weight: Tensor, objective: Obje
     ends = [no_offsets]
     for start in (no_offsets, undo_shares - undo_shares.mean()):
         end = search.climb_from(start)
-        ends.append(end - end[0])  # adding one number to all changes nothing, but for rounding: evaluate the ends again
+        ends.append(end - end[0])  # the same rule up to rounding, so that it is evaluated again below
     return max(ends, key=search.evaluate_offsets)
 
 
@@ -190,7 +190,7 @@ class _Leaders:
         second_value, second_class = self.second
         had_k = ((first_class == k) | (second_class == k)).nonzero().squeeze(1)
         level = self.levels_of_class[k] + offset
-        # Of equals the class of the lower index leads.
+        # Of equal levels the class of the lower index wins.
         becomes_first = (level > first_value) | ((level == first_value) & (k < first_class))
         beats_second = (level > second_value) | ((level == second_value) & (k < second_class))
         becomes_second = ~becomes_first & beats_second
@@ -198,7 +198,7 @@ class _Leaders:
         new_second_class = torch.where(becomes_first, first_class, second_class.masked_fill(becomes_second, k))
         self.first = _Highest(torch.where(becomes_first, level, first_value), first_class.masked_fill(becomes_first, k))
         self.second = _Highest(new_second_value, new_second_class)
-        # Where class k was among the two already, a third may come up.
+        # Where class k was one of the two highest, a third class may be among them now: search these rows anew.
         again_first, again_second = _find_two_highest(self.levels[had_k] + self.offsets)
         self.first.values[had_k] = again_first.values
         self.first.classes[had_k] = again_first.classes
@@ -226,19 +226,19 @@ def _search_incrementally(line: _Line, objective: IncrementalObjective, weight: 
     if turning < len(weight):
         decided = torch.cat((line.now, line.fixed_classes))
         rows = torch.cat((line.rows, line.fixed_rows))
-    # What every class has before any row turns to class k.
+    # The counts of every class before any row turns to class k.
     gain_of_rows = _pick(objective.gain.view(-1), decided * len(weight) + rows)
     weight_of_rows = _pick(weight, rows)
     gained = torch.bincount(decided, gain_of_rows, classes)
     predicted = torch.bincount(decided, weight_of_rows, classes)
     terms_at_start = objective.terms(gained, predicted, torch.arange(classes))
-    # Class k gains what turns to it, in the order of margins.
+    # The counts of class k grow by the rows that turn to it, in the order of margins.
     leaving_gain = gain_of_rows[:turning]
     leaving_weight = weight_of_rows[:turning]
     gained_by_k = gained[k] + _cumulate(_pick(objective.gain[k], line.rows))
     predicted_k = predicted[k] + _cumulate(leaving_weight)
     terms_of_k = objective.terms(gained_by_k, predicted_k, decided.new_tensor([k]).expand(turning + 1))
-    # The counts of each other class fall by what leaves it: class by class, then in the order of margins.
+    # The counts of each other class fall by the rows that leave it: class by class, then in the order of margins.
     left_class, by_class = line.now.sort(stable=True)
     opens = torch.cat((left_class.new_ones(1, dtype=torch.bool), left_class[1:] != left_class[:-1]))
     group = opens.cumsum(0) - 1
@@ -252,7 +252,7 @@ def _search_incrementally(line: _Line, objective: IncrementalObjective, weight: 
         sums.append(at_start.sum() - at_start[k] + _cumulate(changes) + of_k)
     values = torch.where(line.may_stop(), objective.values(tuple(sums)), -torch.inf)
     best = values.max()
-    # The first of those that rounding alone tells apart.
+    # The first of the values that only rounding tells apart.
     turned = int((values >= best - 1e-13).to(torch.uint8).argmax())
     return best.item(), turned
 
@@ -271,7 +271,7 @@ def _subtract_parts(total: Tensor, parts: Tensor, opens: Tensor, group: Tensor) 
     sums = parts.cumsum(0)
     before_group = _pick((sums - parts)[opens], group)
     left = total - (sums - before_group)
-    # What is nothing but rounding is nothing. Gains may be negative, and have no least, as counts have.
+    # A rest that is only rounding is set to 0. ``counts.subtract`` cannot do this, since gains may be negative.
     return left.masked_fill(left.abs() <= 1e-12 * total.abs(), 0.0)
 
 

@@ -18,7 +18,7 @@ from metricgrad.core.curves import last_of_equals
 from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.sparse import is_sparse
-from metricgrad.decisions.class_scores import ClassScores, ScoreTable, bin_scores, check_can_reweight
+from metricgrad.decisions.class_scores import ClassScores, ScoreCounts, bin_scores, check_can_reweight
 from metricgrad.decisions.resampling import check_replicates, weigh_cells
 
 if TYPE_CHECKING:
@@ -28,23 +28,25 @@ Method = Literal["em", "matching", "pacc"]
 """How the shares of a mixture are estimated."""
 
 MOST_NEW_ROWS = 4000
-"""The most rows of several classes that are looked at: beyond, their number is not what makes an estimate uncertain."""
+"""The most new rows of a problem of several classes that are used: more would hardly make the estimate more certain."""
 LEAST_P_VALUE = 0.01
-"""A change is called more than one of the base rate if the test of it is below this level."""
+"""Below this p-value more than the base rate has changed, unless the difference is as small as the next two say."""
 LEAST_PROBABILITY = 1e-6
-"""Probabilities nearer to 0 or 1 than this are moved to it before their logarithm is taken."""
+"""Probabilities are limited to [this, 1 − this] before logarithms are taken."""
 LEAST_DIFFERENCE = 0.1
-"""Nor unless the share of rows below some score differs by this much from that in the nearest mixture,"""
+"""A smaller difference between new rows and the nearest mixture, in the share of rows below any score, is ignored."""
 LEAST_MOVE = 0.01
-"""and probabilities by this much in the mean: a model that is fitted again differs a little from that of the folds."""
+"""So is a smaller mean difference of probabilities: a model that was fitted again differs a little from those of folds.
+"""
 CALIBRATION_SPREAD = 0.1
-"""By how much the factor that calibrates the logits of probabilities is expected to differ from 1, as a standard
-deviation: few rows move it little. This and ``PRIOR_ROWS`` were chosen by the sets of benchmarks/prevalence.py that
-choose."""
+"""The standard deviation, around 1, of the prior of the factor that calibrates the logits of probabilities.
+
+This and ``PRIOR_ROWS`` were chosen on the data sets that benchmarks/prevalence.py sets apart for choosing.
+"""
 SCALE_SPREAD = 10.0
-"""The same for scores on a scale that is not known, in units of their standard deviation."""
+"""The same for scores on an unknown scale, in units of their standard deviation."""
 PRIOR_ROWS = 5.0
-"""As many rows at the base rate before are added to the new ones by "em", so that few of these do not move it."""
+"""This many rows at the previous base rate are added to the new rows by "em", so that a few new rows hardly move it."""
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -182,7 +184,7 @@ def estimate_prevalence(
 
 
 def check_method(method: str) -> None:
-    """Raise if this is no way to estimate a base rate."""
+    """Raise if there is no such method."""
     known = get_args(Method)
     if method not in known:
         raise ValueError(f"method: expected one of {', '.join(map(repr, known))}, got {method!r}")
@@ -219,12 +221,12 @@ def estimate_from_class_scores(
     fits: list[_Fit] = []
     several_classes = task == "multiclass"
     for k, table in enumerate(class_scores.tables):
-        if not bool((table.counts.sum(0) > 0).all()):  # a run may have kept such scores
-            raise ValueError(f"targets: expected some of every class, got none of one of label {k}")
+        of_label = f" of label {k}" if task == "multilabel" else ""
+        if not bool((table.counts.sum(0) > 0).all()):  # a run folder may hold scores without any rows of a class
+            raise ValueError(f"targets: expected rows of every class{of_label}, got a class without rows")
         own_scores = new_scores if several_classes else new_scores[:, k : k + 1]
         fits.append(_fit_mixture(table, own_scores, method, confidence, replicates, generator))
         if check_shift and fits[-1].p_value < LEAST_P_VALUE:
-            of_label = f" of label {k}" if task == "multilabel" else ""
             raise NotBaseRateShiftError(
                 f"new_scores: no base rate fits those{of_label} (p = {fits[-1].p_value:.2g}), so more than it has "
                 "changed; tune on labelled rows, or pass check_shift=False to go on"
@@ -252,7 +254,7 @@ class _Fit(NamedTuple):
 
 
 def _fit_mixture(
-    table: ScoreTable,
+    table: ScoreCounts,
     new_scores: Tensor,
     method: Method,
     confidence: float,
@@ -276,21 +278,21 @@ def _fit_mixture(
         drawn.append(estimate_shares(levels, drawn_counts, drawn_new, method))
     tail = (1 - confidence) / 2
     low, high = torch.cat(drawn).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
-    # Where resamples find none of a class there may still be some: of n rows none are found if they are few.
+    # If no resample finds a class, it may still exist: the upper end is at least the limit for 0 of n rows.
     high = high.clamp(min=min(1.0, -math.log(tail) / new_rows))
     p_value = _test_mixture(levels, counts, new.counts[None, :, 0], replicates, generator)
     return _Fit(shares, torch.minimum(low, shares), torch.maximum(high, shares), p_value)
 
 
-def _summarise_new(scores: Tensor, generator: torch.Generator) -> ScoreTable:
+def _summarise_new(scores: Tensor, generator: torch.Generator) -> ScoreCounts:
     """Return new scores in bins; of several classes some random rows."""
     counts = scores.new_ones(len(scores), 1)
     if scores.shape[1] == 1:
-        return bin_scores(ScoreTable(scores, counts))
+        return bin_scores(ScoreCounts(scores, counts))
     if len(scores) > MOST_NEW_ROWS:
         rows = torch.randperm(len(scores), generator=generator)[:MOST_NEW_ROWS]
-        return ScoreTable(scores[rows], counts[:MOST_NEW_ROWS] * len(scores) / MOST_NEW_ROWS)
-    return ScoreTable(scores, counts)
+        return ScoreCounts(scores[rows], counts[:MOST_NEW_ROWS] * len(scores) / MOST_NEW_ROWS)
+    return ScoreCounts(scores, counts)
 
 
 def _split_replicates(replicates: int, size: int) -> list[int]:
@@ -328,7 +330,7 @@ def _find_levels(scores: Tensor, new_scores: Tensor) -> _Levels:
         levels = torch.cat((torch.zeros_like(level), level), 1)
     if are_probabilities:
         return _Levels(levels[:known], levels[known:], CALIBRATION_SPREAD)
-    # Of a scale that is not known: as numbers around 0 that differ by about 1.
+    # The scale of the scores is unknown: standardise them.
     columns = levels[:known, -scores.shape[1] :]
     centre = torch.zeros(levels.shape[1], dtype=levels.dtype)
     centre[-scores.shape[1] :] = columns.mean()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def _check_bound(constraint: Constraint) -> None:
-    """Refuse a bound that no value of the metric can break, or none can meet."""
+    """Refuse a bound outside the range of the metric: every value would meet it, or none."""
     if not isinstance(constraint.metric, str) or strict_json.names_code(constraint.metric):
         return  # the range of a function of one's own is not declared
     limits = properties_of(get(constraint.metric)).limits
@@ -99,7 +99,8 @@ class Problem:
 
     def _check_family(self) -> None:
         """Refuse an objective that has no best rule of this family."""
-        task, average = self.objective.task, self.objective.average
+        task = self.objective.task
+        average = self.objective.average
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
         if self.abstain:
@@ -121,7 +122,8 @@ class Problem:
 
     def _check_constraints(self) -> None:
         """Refuse constraints that the rule of this family cannot be searched for."""
-        task, average = self.objective.task, self.objective.average
+        task = self.objective.task
+        average = self.objective.average
         threshold_per_label = (task == "multilabel" and not self.shared) or self.abstain
         if self.constraints and self.objective.row_costs is not None:
             raise ValueError("subject_to: expected costs that are the same for every row with a constraint, got arrays")
@@ -138,7 +140,7 @@ class Problem:
             _check_bound(constraint)
 
     def _check_confidence(self) -> None:
-        """Refuse a confidence without a constraint that is to hold with it, or that cannot."""
+        """Refuse a confidence without a constraint, or with one that cannot be guaranteed."""
         if self.confidence_over not in get_args(ConfidenceOver):
             raise ValueError(f"confidence_over: expected 'all' or 'each', got {self.confidence_over!r}")
         if self.confidence is None:
@@ -152,7 +154,7 @@ class Problem:
             check_can_be_guaranteed(constraint)
 
     def _check_prevalence(self) -> None:
-        """Refuse a base rate where weights of classes do not make it."""
+        """Refuse a base rate if weights of classes cannot bring it about."""
         if self.prevalence is None:
             return
         if self.objective.average == "samples":
@@ -188,23 +190,23 @@ class Problem:
         return solve_thresholds(self, batch, plan)
 
     def find_alpha(self, classes: int) -> float | None:
-        """Return the chance of an error that each constraint of each class may have; None without a confidence."""
+        """Return the chance with which a constraint of a class may fail on new rows; None without a confidence."""
         if self.confidence is None:
             return None
         labels = self.objective.labels
         counted = classes if labels is None else len(labels)
-        promises = len(self.constraints) * (counted if self.confidence_over == "all" else 1)
-        return (1 - self.confidence) / promises
+        guarantees_held_together = len(self.constraints) * (counted if self.confidence_over == "all" else 1)
+        return (1 - self.confidence) / guarantees_held_together
 
     def _solve_offsets(self, batch: Batch, plan: RareLabelPlan) -> Rule:
         if not plan.tunes_any:
             return Argmax()
-        if batch.weight is not None:  # rows that do not count need not be distributions
+        if batch.weight is not None:  # rows of weight 0 must not decide whether scores are distributions
             batch = batch.take((batch.weight > 0).squeeze(1))
-        # The search is many small steps, each on what the one before it found: not for a GPU.
+        # The search takes many small steps, each of which needs the result of the one before: a CPU is faster.
         scores = batch.logits.cpu().double()
         targets = batch.targets.cpu()
-        # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
+        # Offsets are added to log-probabilities, or to other scores, such as logits, as they are.
         are_distributions = bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() <= 1e-3).all())
         levels = scores.log() if are_distributions else scores
         labels = (F.one_hot(targets, scores.shape[1]) if targets.dim() == 1 else targets).double()
@@ -241,7 +243,7 @@ class Problem:
         return find_missing_class(batch, self.objective.task) is None
 
     def list_guarantees(self, batch: AnyBatch, rule: Rule) -> tuple[Guarantee, ...]:
-        """Return what a rule that was solved with a confidence promises: each constraint, of each class that counts."""
+        """Return the guarantees of a rule that was solved with a confidence: each constraint, for each class."""
         if self.confidence is None:
             return ()
         if self.abstain and isinstance(batch, Batch):
@@ -256,7 +258,7 @@ class Problem:
         for constraint in self.constraints:
             values = get(constraint.metric)(counts).tolist()
             for label in labels:
-                if self.abstain and not predicted[label]:  # a class that is never predicted promises nothing
+                if self.abstain and not predicted[label]:  # a class that is never predicted has nothing to guarantee
                     continue
                 which = None if binary else label
                 text = constraint.text(None)
@@ -337,7 +339,7 @@ class Problem:
             return RareLabelPlan.same_for_all("fixed", classes, why)
         labels = self.objective.labels
         counted = range(len(sizes)) if labels is None or len(sizes) == 1 else labels
-        # A constraint must hold for each label: neither a shared threshold nor a default is made for that.
+        # A constraint must hold for each label, which neither a shared threshold nor a default ensures.
         source: ThresholdSource = "own" if self.constraints else self.rare_labels
         limit = FEWEST_TO_TUNE_ALONE if source == "pooled" and not multiclass else FEWEST_TO_TUNE
         rare = [label for label in counted if sizes[label] < limit]

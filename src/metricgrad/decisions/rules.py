@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.inputs import as_tensor, as_type_of, whole_number
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.core.sparse import SparseBatch, as_sparse_batch, is_sparse, like_sparse
+from metricgrad.core.sparse import SparseBatch, as_sparse_batch, as_sparse_like, is_sparse
 from metricgrad.core.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class Rule(Storable, abstract=True):
         """
         if is_sparse(scores):
             stored = as_sparse_batch(scores)
-            return like_sparse(scores, stored, self.decide_stored(stored))
+            return as_sparse_like(scores, stored, self.decide_stored(stored))
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()
         if s.numel() and s.amin().isnan():
             raise ValueError(f"scores: expected numbers, got {int(s.isnan().sum())} NaN")
-        return like(scores, self.decide(s))
+        return as_type_of(scores, self.decide(s))
 
     def decide(self, scores: Tensor) -> Tensor:
         """Return the labels of checked floating-point scores; calling the rule checks them first.
@@ -252,7 +252,8 @@ class Threshold(Rule):
         threshold = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1)
         decided = self.decide(p)
         shifted = (p.logit() - threshold.logit()).sigmoid()
-        # A shift by a threshold next to 0 or 1 would make nearly all probabilities 1 or 0: each side is stretched then.
+        # If a threshold is next to 0 or 1, a shift would make nearly all probabilities 1 or 0: each side is stretched
+        # instead.
         above = lowest_positive + (1 - lowest_positive) * (p - threshold) / (1 - threshold).clamp(min=1e-300)
         below = 0.5 * p / threshold.clamp(min=1e-300)
         stretched = torch.where(decided, above, below)

@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 SelectBy = Literal["auto", "metric", "average-precision", "log-loss"]
 
 LOWEST_PROBABILITY = 1e-6
-"""The log-loss of less is that of this much: one row must not outweigh all others."""
+"""Smaller probabilities count as this one in the log-loss, so that one row cannot outweigh all others."""
 
 SCORE_BINS = 4096
-"""Bins of scores, for more rows than twice this number."""
+"""The number of bins of scores; they are used if there are more than twice as many rows."""
 
 
 class Criterion(Protocol):
     """How good scores ``(N, K)`` are."""
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         """Return the value to maximise; −∞ if no rule is allowed.
 
-        If the value is below ``enough``, any number below it may be returned, which can be faster to find.
+        A value below ``least_of_interest`` need not be exact: to save time, any other number below that may be
+        returned.
         """
 
     def follow(self, scores: Tensor, size: int) -> None:
@@ -92,7 +93,7 @@ class MetricUnderRule(Independent):
     batch: Batch
     rule: Rule
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         return _evaluate_rule(self.problem, replace_scores(self.batch, scores), self.rule)
 
 
@@ -108,7 +109,7 @@ class SavingsByRow(Independent):
         self.alarmed = (weight * (1 - targets)).squeeze(1)
         self.alike = min(self.missed.sum().item(), self.alarmed.sum().item())
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         decided = self.costs.decide(scores.squeeze(1).clamp(0, 1))
         paid = torch.where(decided, self.alarmed, self.missed).sum().item()
         return 1 - paid / self.alike if self.alike > 0 else 0.0
@@ -121,7 +122,7 @@ class MetricUnderSolvedRule(Independent):
     problem: Problem
     batch: Batch
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         batch = replace_scores(self.batch, scores)
         try:
             rule = self.problem.solve(batch).rule
@@ -131,10 +132,10 @@ class MetricUnderSolvedRule(Independent):
 
 
 class MetricAtOffsets:
-    """The metric of several classes at the offsets tuned for what was chosen so far; at their own while nothing was.
+    """The metric of several classes at the offsets tuned for the mean of the candidates chosen so far.
 
-    A search of offsets takes too long for every candidate in every round. They are tuned anew after rounds 1, 2, 4, 8,
-    …, since the mean moves less and less.
+    Before anything is chosen, scores have offsets of their own. Later a search for each candidate in each round would
+    take too long: the offsets are tuned anew after rounds 1, 2, 4, 8, …, since the mean moves less and less.
     """
 
     def __init__(self, problem: Problem, batch: Batch) -> None:
@@ -142,7 +143,7 @@ class MetricAtOffsets:
         self.batch = batch
         self.rule: Rule | None = None
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         batch = replace_scores(self.batch, scores)
         rule = self.problem.solve(batch).rule if self.rule is None else self.rule
         return _evaluate_rule(self.problem, batch, rule)
@@ -170,7 +171,8 @@ class MetricAtBestThresholds(Independent):
         self.negative_weight = (weight * (1 - targets)).t().contiguous()
         self.positives = self.positive_weight.sum(1, keepdim=True)
         self.negatives = self.negative_weight.sum(1, keepdim=True)
-        # Counts are cumulated in the order of the scores, and by bins: both are rounded otherwise than the totals.
+        # Counts are summed in another order than the totals, so they are rounded in another way: see
+        # ``counts.subtract``.
         self.least = least_weight(self.positive_weight, self.negative_weight)
         average = "macro" if self.objective.average == "per-class" else self.objective.average
         self.class_weights = class_weights(average, self.positives.squeeze(1))
@@ -178,11 +180,11 @@ class MetricAtBestThresholds(Independent):
         monotone = properties_of(metric).rewards_right_decisions and not count_values(metric)
         self.by_bins = len(targets) > 2 * SCORE_BINS and monotone
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         of_labels = scores.t().contiguous()
         if self.by_bins:
-            enough_alone = enough if len(of_labels) == 1 else -torch.inf
-            highest = [self._find_highest_by_bins(k, row, enough_alone) for k, row in enumerate(of_labels)]
+            least_alone = least_of_interest if len(of_labels) == 1 else -torch.inf
+            highest = [self._find_highest_by_bins(k, row, least_alone) for k, row in enumerate(of_labels)]
             best = torch.stack(highest)
         else:
             best = self._find_highest(of_labels, self.positive_weight, self.negative_weight)
@@ -198,14 +200,14 @@ class MetricAtBestThresholds(Independent):
         tp = torch.cat((nothing, positive_weight.gather(1, order).cumsum(1)), 1)
         fp = torch.cat((nothing, negative_weight.gather(1, order).cumsum(1)), 1)
         values = self._evaluate(tp, fp)
-        # A threshold is passed by all of equal scores or by none, and by what scores ∞ in any case.
+        # Equal scores are predicted together: only the last of them is a threshold. A score of ∞ is always predicted.
         first_is_infinite = sorted_scores[:, :1] == torch.inf
         same_as_next = sorted_scores[:, 1:] == sorted_scores[:, :-1]
         no_threshold = torch.cat((first_is_infinite, same_as_next, nothing > 0), 1)
         return values.masked_fill(no_threshold, -torch.inf).amax(1)
 
-    def _find_highest_by_bins(self, k: int, scores: Tensor, enough: float) -> Tensor:
-        """Return the highest value of a label's curve; some other below ``enough``, if it is below that."""
+    def _find_highest_by_bins(self, k: int, scores: Tensor, least_of_interest: float) -> Tensor:
+        """Return the highest value of a label's curve, or any lower one if that is below ``least_of_interest``."""
         positive_weight = self.positive_weight[k]
         negative_weight = self.negative_weight[k]
         low, high = torch.aminmax(scores)
@@ -213,7 +215,7 @@ class MetricAtBestThresholds(Independent):
         if not scale.isfinite():
             alone = (x.unsqueeze(0) for x in (scores, positive_weight, negative_weight))
             return self._find_highest(*alone)[0]
-        # Bin 0 holds the highest scores. Where a score falls is monotone, rounded or not.
+        # Bin 0 holds the highest scores. A lower score is never in an earlier bin, even if the product is rounded.
         bins = ((high - scores) * scale).long()
         nothing = scores.new_zeros(1)
         tp = torch.cat((nothing, torch.bincount(bins, positive_weight, SCORE_BINS).cumsum(0)))
@@ -221,8 +223,9 @@ class MetricAtBestThresholds(Independent):
         best_at_edges = self._evaluate(tp.unsqueeze(0), fp.unsqueeze(0), k)[0].max()
         # No threshold inside a bin is better than all of its positives without any of its negatives.
         bounds = self._evaluate(tp[1:].unsqueeze(0), fp[:-1].unsqueeze(0), k)[0]
-        to_beat = max(best_at_edges.item(), enough)
-        # Sums are rounded in another order here: what comes that near may be better.
+        to_beat = max(best_at_edges.item(), least_of_interest)
+        # The sums of bins are rounded in another way than those of rows: a bound this close below may hold a better
+        # value.
         near = to_beat - 1e-9 * max(1.0, abs(to_beat))
         may_hold_best = (bounds >= near) & (tp.diff() + fp.diff() > 0)
         rows = may_hold_best.gather(0, bins).nonzero().squeeze(1)
@@ -233,7 +236,7 @@ class MetricAtBestThresholds(Independent):
     def _find_highest_inside(
         self, k: int, scores: Tensor, bins: Tensor, rows: Tensor, tp_at_edges: Tensor, fp_at_edges: Tensor
     ) -> Tensor:
-        """Return the highest value at the scores of some rows, all rows of their bins; given the counts before bins."""
+        """Return the highest value at the scores of these rows, all rows of their bins, given counts at the edges."""
         sorted_scores, order = curves.sort_descending(scores.index_select(0, rows))
         rows = rows.index_select(0, order)
         own_bin = bins.index_select(0, rows)
@@ -275,7 +278,7 @@ class LogLossCriterion(Independent):
         rows = len(batch.targets)
         self.weight = torch.ones(rows, 1, dtype=torch.float64) if batch.weight is None else batch.weight.double()
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         own = scores.gather(1, self.targets) if self.has_classes else torch.where(self.targets, scores, 1 - scores)
         logs = own.clamp(LOWEST_PROBABILITY, 1.0).log() * self.weight
         return (logs.sum() / self.weight.expand_as(logs).sum()).item()
@@ -288,7 +291,7 @@ class AveragePrecision(Independent):
         targets = batch.targets if batch.targets.dim() == 2 else F.one_hot(batch.targets, batch.logits.shape[1])
         self.batch = Batch(batch.logits, targets, batch.weight, batch.mask)
 
-    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+    def value(self, scores: Tensor, least_of_interest: float = -torch.inf) -> float:
         batch = replace_scores(self.batch, scores)
         of_classes = [threshold_search.make_curve(batch, [k]) for k in range(scores.shape[1])]
         values = [curves.average_precision(curve) for curve in of_classes if curve.counts.positives[0] > 0]

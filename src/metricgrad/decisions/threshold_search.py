@@ -58,11 +58,11 @@ def find_run_around(good: Tensor, index: int) -> tuple[int, int]:
     return index - good_before, index + good_after
 
 
-def find_better(values: Tensor, present: int) -> int:
-    """Return the index of the best value; the present index if its value is as good, up to rounding."""
+def find_better(values: Tensor, current: int) -> int:
+    """Return the index of the best value; the current index if its value is equally good, up to rounding."""
     defined = _replace_undefined(values)
     best = int(defined.argmax())
-    return best if defined[best] > defined[present] + _LEAST_IMPROVEMENT else present
+    return best if defined[best] > defined[current] + _LEAST_IMPROVEMENT else current
 
 
 def _replace_undefined(values: Tensor) -> Tensor:
@@ -156,7 +156,8 @@ def sweep_shared_threshold(
                 undefined_changes = torch.zeros_like(positive_weight)
             undefined_changes[part].scatter_(1, order, undefined.diff(dim=1))
             undefined_start += undefined[:, 0].sum()
-        # Equal scores within a population need no care: their changes end up under one threshold and telescope.
+        # Equal scores within a population need no care: their changes are summed under one threshold, and only the
+        # total counts.
         changes[part].scatter_(1, order, values.diff(dim=1))
         start += values[:, 0].sum()
     # Only scores of elements that have weight, in populations that have weight, are thresholds.
@@ -195,10 +196,10 @@ def _cumulate_rows(x: Tensor) -> Tensor:
 
 
 def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[int]:
-    """Return each class's index at the best corner of the pooled counts that some thresholds give.
+    """Return each class's index at the best corner of the pooled counts that thresholds can give.
 
-    Pooled counts are a sum of one point (FP, TP) of each class's curve. The corners of the convex hull of all such sums
-    are found from the hulls of the classes: their edges, sorted by slope, lead from one corner to the next.
+    Pooled counts are the sum of one point (FP, TP) from each class's curve. The convex hull of all such sums is made of
+    the edges of the classes' own hulls: sorted by slope, they lead from one corner to the next.
     """
     best = -torch.inf
     chosen = [0] * len(curves)
@@ -216,7 +217,7 @@ def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> 
         order = slopes.argsort(descending=True, stable=True)
         tp = torch.cat((tp_start, tp_start + tp_edges[order].cumsum(0)))
         fp = torch.cat((fp_start, fp_start + fp_edges[order].cumsum(0)))
-        # P and N from the last of the same running sums, so that FN and TN there are exactly what they should be.
+        # P and N are computed from the last running sums, so that FN and TN are exact at the last corner.
         positives = (tp[-1:] + fn_end).expand_as(tp)
         negatives = (fp[-1:] + tn_end).expand_as(fp)
         values = _replace_undefined(value(cells(tp, fp, positives, negatives)))
@@ -256,9 +257,9 @@ def ascend_one_by_one(indices: list[int], choose: Callable[[int, list[int]], int
 
 
 def choose_in_pooled_counts(curves: list[Curve], value: Callable[[Counts], Tensor], k: int, indices: list[int]) -> int:
-    """Return the best index of class k for the pooled counts, the other classes being at theirs.
+    """Return the best index of class k for the pooled counts, the other classes staying at theirs.
 
-    It is the present one if that is as good.
+    It is the current one if that is equally good.
     """
     pooled = curves[k].counts
     for other, (curve, index) in enumerate(zip(curves, indices, strict=True)):

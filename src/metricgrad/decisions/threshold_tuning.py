@@ -345,7 +345,7 @@ class TuningResult(Generic[Value, Numbers]):
 
         """
         found = tune_at_prevalence(self._problem, self._batch, prevalence, self.fewest, self._resampling)
-        # Of rounded scores it is not known again what a finer threshold might add.
+        # With rounded scores, how much a finer threshold might add is not known at the new base rate.
         return found if self.error == 0.0 else replace(found, exact=False, error=None)
 
     def __str__(self) -> str:

@@ -41,9 +41,8 @@ UNKNOWN_COST = 100.0
 FEW_ROWS = 10_000
 """With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
 
-_ROWS_FOR_FEWER_EPOCHS = (
-    2000  # with fewer rows an epoch has few steps, and fewer epochs would be too short even for a first look
-)
+_ROWS_FOR_FEWER_EPOCHS = 2000
+"""With fewer rows an epoch has few steps, and fewer epochs would be too few even for a first look."""
 
 MANY_ROWS = 100_000
 """With more rows networks are trained for fewer epochs, each of which has more steps."""
@@ -65,7 +64,7 @@ class CandidateSpec:
     """What the settings of candidates depend on.
 
     ``metric``, ``average``: what is optimised. ``rows``: the number of training rows. ``outputs``: of scores per row.
-    ``has_texts``: whether words are among the features. ``quick``: a third of the training, for a first look.
+    ``has_texts``: whether words are among the features. ``quick``: fewer epochs, rounds, penalties, for a first look.
     """
 
     metric: Any
@@ -76,7 +75,7 @@ class CandidateSpec:
     quick: bool = False
 
 
-def default_candidates(spec: CandidateSpec) -> list[Candidate]:
+def make_default_candidates(spec: CandidateSpec) -> list[Candidate]:
     """Return the default candidates of an ensemble; boosted trees where their library is installed."""
     from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier  # which a model without needs not
 
@@ -181,6 +180,6 @@ def name_extra_candidates(extra: Any, spec: CandidateSpec, others: list[Candidat
     return found
 
 
-def missing_libraries() -> list[str]:
+def list_missing_libraries() -> list[str]:
     """Return which libraries of the default candidates are not installed."""
     return [name for name in ("xgboost", "lightgbm") if importlib.util.find_spec(name) is None]

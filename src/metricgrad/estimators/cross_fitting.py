@@ -21,7 +21,7 @@ from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
 from metricgrad.estimators.encoded_rows import check_width, predict_encoded
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
-from metricgrad.estimators.preparation import checked_pairs, splits
+from metricgrad.estimators.preparation import as_index_pairs, yield_splits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class FitSeeds:
         return cls(*map(int, drawn))
 
     def of_candidate(self, place: int) -> int:
-        """Return the seed of the candidate at a place of the list; its folds count on from there."""
+        """Return the seed of the candidate at this place of the list; the models of its folds get the next ones."""
         return self.candidates + 1000 * place
 
 
@@ -56,18 +56,18 @@ def make_folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int)
     if cv is None:
         raise ValueError("cv: expected a number of at least 2, a splitter or pairs of rows, got None")
     if groups is None:
-        found = splits(labels, targets, cv, 0.5, seed)
+        found = yield_splits(labels, targets, cv, 0.5, seed)
         return [(rows.numpy(), None if held is None else held.numpy()) for rows, held in found]
     y = targets.numpy()
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups: expected one for each of {len(y)} rows, got shape {groups.shape}")
     if not is_whole(cv):
-        return checked_pairs(check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y, groups))
+        return as_index_pairs(check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y, groups))
     number = min(int(cv), len(np.unique(groups)))
     if number < 2:
         raise ValueError(f"groups: expected at least two, and cv of at least 2, got cv={cv!r}")
-    # Classes of fewer rows than folds cannot be in all of them.
+    # A class with fewer rows than there are folds is missing in some of them.
     spread = labels.task != "multilabel" and np.bincount(y.astype(int)).min() >= number
     kind = StratifiedGroupKFold if spread else GroupKFold
     return list(kind(number, shuffle=True, random_state=seed).split(np.zeros(len(y)), y, groups))
@@ -110,7 +110,7 @@ def cross_fit(
             some = None if weight is None else weight[rows]
             one = _set_seeds(clone(candidate.estimator), seed + i)
             models.append(_fit_model(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
-            scores.append(probabilities(models[-1], _safe_indexing(X, rows if held is None else held), labels))
+            scores.append(predict_probabilities(models[-1], _safe_indexing(X, rows if held is None else held), labels))
     return CrossFitted(models, torch.cat(scores), time.perf_counter() - start)
 
 
@@ -135,7 +135,7 @@ def _fit_metric_estimator(
 
 
 def _set_seeds(estimator: Any, seed: int) -> Any:
-    """Give a seed to all that has none."""
+    """Give a seed to every part of an estimator that has none."""
     given = estimator.get_params()
     free = [key for key, value in given.items() if key.split("__")[-1] == "random_state" and value is None]
     return estimator.set_params(**dict.fromkeys(free, seed))
@@ -167,7 +167,7 @@ def _find_weight_argument(estimator: Any, name: str) -> str:
     return f"{last[0]}__sample_weight" if last[0] else "sample_weight"
 
 
-def probabilities(model: Any, X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
+def predict_probabilities(model: Any, X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
     """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``.
 
     ``is_encoded``: X comes from an encoder of this library, so that it need not be checked.
@@ -208,9 +208,9 @@ def _take_positive_class(raw: Any, classes: Any) -> Any:
     return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))
 
 
-def mean_probabilities(models: list[Any], X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
-    """Return the mean of what several models say, as ``probabilities``."""
-    return torch.stack([probabilities(model, X, labels, is_encoded) for model in models]).mean(0)
+def average_probabilities(models: list[Any], X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
+    """Return the mean of what several models say, as ``predict_probabilities``."""
+    return torch.stack([predict_probabilities(model, X, labels, is_encoded) for model in models]).mean(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +237,7 @@ class Member:
 
     def scores(self, X: Any, labels: Labels) -> Tensor:
         """Return the mean of the models' probabilities."""
-        return mean_probabilities(self.models, X, labels, is_encoded=self.view != "given")
+        return average_probabilities(self.models, X, labels, is_encoded=self.view != "given")
 
 
 def flatten_models(models: list[Any]) -> Iterator[Any]:

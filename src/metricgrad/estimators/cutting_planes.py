@@ -39,7 +39,7 @@ def _dual(products: Tensor, losses: Tensor, a: Tensor) -> Tensor:
     for _ in range(10 * len(a)):
         a, used, level = _face(products, losses, a, used)
         if entered >= 0 and not used[entered]:
-            break  # it came in by rounding alone
+            break  # it was added only because of rounding
         slope = losses - products @ a
         entered = int(slope.masked_fill(used, -torch.inf).argmax())
         if used.all() or slope[entered] <= level + 1e-12 * losses.abs().max():
@@ -56,7 +56,7 @@ def _face(products: Tensor, losses: Tensor, a: Tensor, used: Tensor) -> tuple[Te
         m = len(rows)
         system = torch.ones(m + 1, m + 1, dtype=a.dtype)
         system[:m, :m] = products[rows][:, rows]
-        system[:m, :m].diagonal().add_(1e-13 * float(products.diagonal().max()))  # planes may depend on each other
+        system[:m, :m].diagonal().add_(1e-13 * float(products.diagonal().max()))  # planes may be linearly dependent
         system[m, m] = 0.0
         solution = torch.linalg.solve(system, torch.cat((losses[rows], a.new_ones(1))))
         here = a[rows]

@@ -23,9 +23,9 @@ from metricgrad.core.inputs import as_scored_batch
 from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
-from metricgrad.estimators.dask_partitions import example_of, find_blocks, know_categories, one_thread
-from metricgrad.estimators.frame_categories import categories
-from metricgrad.estimators.preparation import labels_to_learn, wanted_rule
+from metricgrad.estimators.dask_partitions import find_blocks, know_categories, make_example, one_thread
+from metricgrad.estimators.frame_categories import find_categories
+from metricgrad.estimators.preparation import choose_rule, make_labels
 from metricgrad.evaluation.score_tables import ScoreTables
 from metricgrad.evaluation.sharded_tuning import tune_tables
 from metricgrad.integrations.boosting import dask_training
@@ -97,7 +97,7 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
     e.labels_ = fit.labels
     e.classes_ = fit.labels.classes
     task = fit.labels.task
-    rule = resolve_rule(wanted_rule(e.rule, e.class_weight), task)
+    rule = resolve_rule(choose_rule(e.rule, e.class_weight), task)
     seeds = check_random_state(e.random_state).randint(np.iinfo(np.int32).max, size=2)
     wanted = e.cv is not None or rule is None or e.patience is not None
     split = fit.split(e.cv, e.validation_fraction) if wanted else None
@@ -119,8 +119,8 @@ class DaskFit:
         self.estimator = estimator
         self.client = find_client()
         X = know_categories(X)
-        estimator.categories_ = categories(example_of(X))
-        validate_data(estimator, example_of(X), skip_check_array=True)
+        estimator.categories_ = find_categories(make_example(X))
+        validate_data(estimator, make_example(X), skip_check_array=True)
         self.features: int = estimator.n_features_in_
         columns = [find_blocks("X", X), find_blocks("y", y, X)]
         columns.append(
@@ -131,7 +131,7 @@ class DaskFit:
                 "y, sample_weight: expected the partitions of X, got "
                 f"{', '.join(str(len(column)) for column in columns)} partitions; repartition them alike"
             )
-        # Part of each task: a task of its own would draw the partitions to where it ran.
+        # A part of each task, since a task of its own would pull all partitions to one worker.
         read = dask.delayed(partial(_read_partition, _without_models(estimator)), traverse=False)
         self.parts = self.client.compute([read(*parts) for parts in zip(*columns, strict=True)])
         self.looks: list[_Look] = self.client.gather(self.client.map(_look_at_labels, self.parts, pure=False))
@@ -150,7 +150,7 @@ class DaskFit:
         values = np.unique(np.concatenate([look.values for look in looks]))
         columns = looks[0].columns
         # The type of targets is that of their distinct values; in a matrix every column may have each.
-        return labels_to_learn(values if columns is None else np.repeat(values[:, None], columns, 1))
+        return make_labels(values if columns is None else np.repeat(values[:, None], columns, 1))
 
     def encode(self, class_weight: Any, split: PartitionSplit | None, seed: int) -> None:
         """Turn labels into targets and weights, deal the rows, and find where boosting starts."""

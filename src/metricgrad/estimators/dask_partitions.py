@@ -23,7 +23,7 @@ def know_categories(X: Any) -> Any:
     return X.categorize(columns=unknown, index=False) if unknown else X
 
 
-def example_of(X: Any) -> Any:
+def make_example(X: Any) -> Any:
     """Return a frame or array without rows that has the columns of X."""
     return X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
 

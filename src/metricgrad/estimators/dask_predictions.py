@@ -86,7 +86,7 @@ class DecidesLazilyMixin(DecidesMixin):
         return self._predict_lazily("predict_proba", X, (len(self.labels_.classes),), np.float64)
 
     def _predict_lazily(self, method: str, X: Any, tail: tuple[int, ...], dtype: Any) -> Any:
-        from metricgrad.estimators.dask_partitions import example_of, predict_partitions
+        from metricgrad.estimators.dask_partitions import make_example, predict_partitions
 
-        validate_data(self, example_of(X), reset=False, skip_check_array=True)
+        validate_data(self, make_example(X), reset=False, skip_check_array=True)
         return predict_partitions(self, method, X, tail, dtype)

@@ -30,13 +30,14 @@ def predict_encoded(model: Any, X: Any) -> Any:
 
 def _is_plain_forest(model: Any) -> bool:
     """Return whether a forest adds up its trees one by one."""
-    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier  # imported if there is one
+    # Whoever has a forest has imported this module already.
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
     return type(model) in (RandomForestClassifier, ExtraTreesClassifier) and model.n_jobs in (None, 1)
 
 
 def check_width(model: Any, X: Any) -> None:
-    """Raise unless rows have the features that a model was fitted on; trees would read what is beyond a row."""
+    """Raise unless rows have the features that a model was fitted on: trees would read beyond the end of a row."""
     if X.shape[1] != model.n_features_in_:
         raise ValueError(f"X: expected {model.n_features_in_} features, got {X.shape[1]}")
 

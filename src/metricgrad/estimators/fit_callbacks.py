@@ -28,7 +28,7 @@ else:
     except ImportError:
 
         class CallbackSupportMixin:
-            """In the place of scikit-learn's, which is not there."""
+            """Stands in for scikit-learn's class, which older versions lack."""
 
         def with_callbacks(method):
             """Return the method: there are no callbacks to tear down."""

@@ -10,7 +10,7 @@ Categories = dict[int, list[Any]]
 """The categories of columns, by the index of the column."""
 
 
-def categories(X: Any, texts: bool = False) -> Categories:
+def find_categories(X: Any, texts: bool = False) -> Categories:
     """Return the categories of the columns that have any; with ``texts`` also the values of columns of texts.
 
     Parameters
@@ -46,7 +46,7 @@ def _list_pandas_categories(column: Any, texts: bool) -> list[Any] | None:
     return sorted(known) if known and all(isinstance(value, str) for value in known) else None
 
 
-def coded(X: Any, known: Categories) -> Any:
+def encode_categories(X: Any, known: Categories) -> Any:
     """Return a frame with the numbers of its categories; an unknown one is missing.
 
     Parameters
@@ -54,7 +54,7 @@ def coded(X: Any, known: Categories) -> Any:
     X : Any
         A frame, or anything else, which is returned as it is.
     known : dict of int to list
-        What ``categories`` returned.
+        What ``find_categories`` returned.
 
     Returns
     -------
@@ -81,5 +81,5 @@ def coded(X: Any, known: Categories) -> Any:
 
 
 def _read_column(X: Any, j: int) -> Any:
-    """Return a column of categories as they are meant."""
+    """Return a column with its categories as values."""
     return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j].cast(str)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_guarantee_rows(share: Any, confidence: float | None, subject_to: Any, groups: Any = None) -> None:
-    """Refuse a share of rows that is none, or that has nothing to guarantee."""
+    """Refuse a confidence without a constraint, and held-out rows without a confidence or of an impossible share."""
     if confidence is not None and subject_to is None:
         raise ValueError(f"confidence: expected a constraint to hold with it, subject_to=, got {confidence!r} alone")
     if confidence is not None and groups is not None:
@@ -34,13 +34,13 @@ def check_guarantee_rows(share: Any, confidence: float | None, subject_to: Any, 
 
 
 def check_abstain_label(abstain: bool, abstain_label: Any, classes: Any) -> None:
-    """Refuse a class for what is predicted for undecided rows."""
+    """Refuse an ``abstain_label`` that is a class."""
     if abstain and abstain_label is not None and abstain_label in list(classes):
         raise ValueError(f"abstain_label: expected a value that is no class, got {abstain_label!r}")
 
 
 def hold_out_rows(rows: int, share: float, random_state: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows to fit on and those held out, drawn at random: a stratified draw is not one of new rows."""
+    """Return the rows to fit on and those held out. They are not stratified, since new rows are not either."""
     held_out = max(1, round(share * rows))
     if held_out >= rows:
         raise ValueError(f"guarantee_rows: expected a share that leaves rows to fit on, got {share!r} of {rows}")

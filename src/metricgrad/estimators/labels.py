@@ -83,7 +83,7 @@ class Labels:
         """Return targets: ``(N,)`` 0/1 or class indices, or ``(N, K)`` 0/1."""
         if self.task == "multilabel":
             # A copy, since torch warns of the arrays of pandas, which cannot be written to.
-            return torch.from_numpy(np.array(dense(y), dtype=np.float32))
+            return torch.from_numpy(np.array(as_dense(y), dtype=np.float32))
         unknown = np.setdiff1d(y, self.classes)
         if len(unknown):
             raise ValueError(f"y: expected the classes {list(self.classes)}, got also {list(unknown)}")
@@ -116,13 +116,13 @@ class PredictsMixin:
     metric: Any
     metric_params: Any
     mean_cost_: Cost
-    """Of a ``metric`` of costs that differ by row: the mean costs of the rows that were fitted on."""
+    """The mean costs of the rows that were fitted on, if ``metric`` is a ``Cost`` that differs by row."""
 
     @property
     def _metric(self) -> Any:
         """The metric with its parameters; with some, the labels must be known, since a parameter may name them."""
         if find_row_costs(self.metric) is not None and hasattr(self, "mean_cost_"):
-            return self.mean_cost_  # what has no rows is trained and judged by
+            return self.mean_cost_  # used where no costs of rows are given
         if not self.metric_params and not (isinstance(self.metric, str) and "(" in self.metric):
             return self.metric
         labels = self.labels_
@@ -210,7 +210,7 @@ class PredictsMixin:
             return float(np.average(right, weights=sample_weight))
         if not isinstance(getattr(self, "metric", None), Cost):  # the model of a run has no metric of its own
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]
-        given = flat(np.asarray(dense(y)))
+        given = as_vector(np.asarray(as_dense(y)))
         decided = self._decide(self._scores(X), costs, X)
         metric: Any = find_fit_costs(self.metric, costs, X, len(given))
         task = self.labels_.task
@@ -284,12 +284,12 @@ def is_dask(x: object) -> bool:
     return hasattr(x, "__dask_graph__")
 
 
-def dense(y: Any) -> Any:
+def as_dense(y: Any) -> Any:
     """Return a sparse indicator matrix as an array, other targets as they are."""
     return y.toarray() if hasattr(y, "toarray") else y
 
 
-def flat(y: Any) -> Any:
+def as_vector(y: Any) -> Any:
     """Return a column of labels as a vector, with scikit-learn's warning."""
     return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1 else y
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from metricgrad.core.inputs import ArrayLike, as_tensor, like
+from metricgrad.core.inputs import ArrayLike, as_tensor, as_type_of
 from metricgrad.estimators.cutting_planes import Planes
 from metricgrad.estimators.fitted_html import render_facts
 from metricgrad.losses.structured_hinge_loss import get_count_metric
@@ -109,11 +109,11 @@ class LinearSVMPerf:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
         if self.metric == "auroc":
-            return worst_pairs
+            return find_worst_pairs
         if self.metric == "prbep":
-            return worst_of_size
+            return find_worst_of_size
         if isinstance(self.metric, str) and (match := re.fullmatch(r"precision@(\d+)", self.metric)):
-            return partial(worst_of_size, size=int(match[1]))
+            return partial(find_worst_of_size, size=int(match[1]))
         return partial(find_worst_labelling, get_count_metric(self.metric))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class LinearSVMPerf:
         if x.shape[1] != len(self.coef_):
             raise ValueError(f"X: expected {len(self.coef_)} features, got {x.shape[1]}")
         scores = x @ self.coef_ + self.intercept_
-        return like(X, scores.to(X.device) if isinstance(X, Tensor) else scores)
+        return as_type_of(X, scores.to(X.device) if isinstance(X, Tensor) else scores)
 
     def predict(self, X: ArrayLike) -> Any:
         """Return the labels: 1 where the score is above 0.
@@ -267,7 +267,7 @@ class LinearSVMPerf:
 
         """
         labels = (torch.as_tensor(self.decision_function(X)) > 0).long()
-        return like(X, labels)
+        return as_type_of(X, labels)
 
 
 def _features(X: ArrayLike) -> Tensor:
@@ -277,7 +277,7 @@ def _features(X: ArrayLike) -> Tensor:
     return x
 
 
-def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> WorstLabelling:
+def find_worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> WorstLabelling:
     """Return the worst labelling of ``size`` positives, as many as there are if None [joachims2005, §4.2]."""
     positives = int(labels.sum())
     size = positives if size is None else size
@@ -290,7 +290,7 @@ def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> Wo
     return WorstLabelling(losses[best], ranking.slope(int(hits[best]), size - int(hits[best])))
 
 
-def worst_pairs(scores: Tensor, labels: Tensor) -> WorstLabelling:
+def find_worst_pairs(scores: Tensor, labels: Tensor) -> WorstLabelling:
     """Return the worst order of all pairs: the mean over (positive, negative) of max(0, 1 − z₊ + z₋), by sorting."""
     hits = scores[labels]
     alarms = scores[~labels]

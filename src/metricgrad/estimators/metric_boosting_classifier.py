@@ -19,9 +19,9 @@ from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.estimators.dask_predictions import DecidesLazilyMixin
 from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, Steps, with_callbacks
-from metricgrad.estimators.frame_categories import categories, coded
-from metricgrad.estimators.labels import flat, is_dask
-from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.estimators.frame_categories import encode_categories, find_categories
+from metricgrad.estimators.labels import as_vector, is_dask
+from metricgrad.estimators.preparation import choose_rule, compute_training_weight, make_labels, make_loss, yield_splits
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 from metricgrad.integrations.boosting.evaluation import Evaluation
 from metricgrad.integrations.boosting.hooks import Backend, check_backend
@@ -218,24 +218,24 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
                 raise ValueError("costs: expected the same for every row with Dask input, got some per row")
             fit_on_dask(self, X, y, sample_weight)
             return self
-        self.categories_ = categories(X)
+        self.categories_ = find_categories(X)
         rows, y = validate_data(
-            self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
+            self, encode_categories(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
         )
-        y = flat(y)
-        self.labels_ = labels = labels_to_learn(y)
+        y = as_vector(y)
+        self.labels_ = labels = make_labels(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         cost = find_fit_costs(self.metric, costs, X, len(targets))
         if cost is not None:
             self.mean_cost_ = cost.mean()
-        rule = resolve_rule(wanted_rule(self.rule, self.class_weight), labels.task)
-        weight = training_weight(labels, rows, y, sample_weight, self.class_weight)
+        rule = resolve_rule(choose_rule(self.rule, self.class_weight), labels.task)
+        weight = compute_training_weight(labels, rows, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
         start = np.full(labels.scores_shape(len(targets)), self.base_score_)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         parts: list[Any] = []
         if self.cv is not None or rule is None or self.patience is not None:
-            found = splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
+            found = yield_splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
             parts = [(part.numpy(), held_out.numpy()) for part, held_out in found if held_out is not None]
         task = FitTask.begin_fit(self, X, y, max(1, len(parts)))
         self._train(BoostingRows(rows, targets.numpy(), weight, start), parts, int(seeds[1]), task)
@@ -290,7 +290,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     def _plan(self, seed: int) -> BoostingPlan:
         task = self.labels_.task
-        loss = loss_for(self.loss, self._metric, metric_weight=self.metric_weight, task=task, average=self.average)
+        loss = make_loss(self.loss, self._metric, metric_weight=self.metric_weight, task=task, average=self.average)
         # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
@@ -326,7 +326,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     def _numbers(self, X: Any) -> Any:
         """Return the features of a partition, which may be empty, as numbers."""
-        return check_array(coded(X, self.categories_), ensure_min_samples=0, input_name="X", **_ALLOWED)
+        return check_array(encode_categories(X, self.categories_), ensure_min_samples=0, input_name="X", **_ALLOWED)
 
     # Predicting
 
@@ -342,7 +342,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")
-        return self._score_checked(validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED))
+        return self._score_checked(validate_data(self, encode_categories(X, self.categories_), reset=False, **_ALLOWED))
 
     def _score_checked(self, X: Any) -> Tensor:
         """Return the scores of rows that were checked, or made by an encoder."""

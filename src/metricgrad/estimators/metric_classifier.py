@@ -22,16 +22,16 @@ from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, Steps, with_callbacks
-from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
-from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.estimators.labels import DecidesMixin, Labels, as_dense, as_vector
+from metricgrad.estimators.preparation import choose_rule, compute_training_weight, make_labels, make_loss, yield_splits
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 from metricgrad.training.networks import Model, build_network
 from metricgrad.training.tabm import MemberLoss, TabM
 from metricgrad.training.training_loop import (
     Batches,
     Optimiser,
-    Settings,
     TrainingData,
+    TrainingSettings,
     apply_loss,
     compute_logits,
     one_thread,
@@ -243,10 +243,10 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
         """
         given = X
         X, y = validate_data(
-            self, X, dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2
+            self, X, as_dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2
         )
-        y = flat(y)
-        self.labels_ = labels = labels_to_learn(y)
+        y = as_vector(y)
+        self.labels_ = labels = make_labels(y)
         cost = find_fit_costs(self.metric, costs, given, len(y))
         if cost is not None:
             self.mean_cost_ = cost.mean()
@@ -260,12 +260,12 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
             )
         self.classes_ = labels.classes
         data = self._make_data(X, y, sample_weight)
-        weight = _to_tensor(training_weight(labels, X, y, sample_weight, None))
-        rule = wanted_rule(self.rule, self.class_weight)
+        weight = _to_tensor(compute_training_weight(labels, X, y, sample_weight, None))
+        rule = choose_rule(self.rule, self.class_weight)
         if not before or not hasattr(self, "_seeds"):
             self._seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that evaluate it
-        parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
+        parts = list(yield_splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         task = FitTask.begin_fit(self, X, y, len(parts), sequential=False)
         jobs = [
             delayed(_train_one)(
@@ -317,8 +317,10 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
 
         """
         first = not hasattr(self, "networks_")
-        X, y = validate_data(self, X, dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first)
-        y = flat(y)
+        X, y = validate_data(
+            self, X, as_dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first
+        )
+        y = as_vector(y)
         if first:
             self.labels_ = Labels(y, classes)
             self.classes_ = self.labels_.classes
@@ -342,11 +344,11 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
             self._histories[0] += train(self.networks_[0], loss, data, settings, seed=self._steps)
         return self
 
-    def _make_settings(self, rows: int, epochs: int | None = None) -> Settings:
+    def _make_settings(self, rows: int, epochs: int | None = None) -> TrainingSettings:
         whole_number("warmup", self.warmup, 0)
         if not (is_number(self.weight_average) and 0 <= self.weight_average < 1):
             raise ValueError(f"weight_average: expected a number in [0, 1), got {self.weight_average!r}")
-        return Settings(
+        return TrainingSettings(
             self.epochs if epochs is None else epochs,
             self._batch_size(rows),
             self.optimiser,
@@ -369,7 +371,7 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
         return tuned
 
     def _make_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        weight = training_weight(self.labels_, X, y, sample_weight, self.class_weight)
+        weight = compute_training_weight(self.labels_, X, y, sample_weight, self.class_weight)
         return TrainingData(self._features(X), self.labels_.encode(y), _to_tensor(weight))
 
     def _features(self, X: Any) -> Any:
@@ -397,14 +399,14 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
         options = {"metric_weight": self.metric_weight, "warmup": steps, "surrogate": self.surrogate}
         average = self.average or "macro"  # None has one value per class, of which training needs the mean
         if not (isinstance(self.model, str) and self.model == "tabm"):
-            return loss_for(self.loss, self._metric, task=task, average=average, **options)
+            return make_loss(self.loss, self._metric, task=task, average=average, **options)
         # A metric or a surrogate of the user's own may hold a number for each label, not for each label of each member.
         of_any_class = isinstance(self._metric, str) and not count_values(get(self._metric))
         plain = isinstance(self.loss, str) and of_any_class and self.surrogate is None
         if plain and task == "binary":
-            return MemberLoss(loss_for(self.loss, self._metric, task="multilabel", **options), at_once=True)
+            return MemberLoss(make_loss(self.loss, self._metric, task="multilabel", **options), at_once=True)
         at_once = plain and task == "multilabel" and average in ("macro", "weighted")
-        return MemberLoss(loss_for(self.loss, self._metric, task=task, average=average, **options), at_once=at_once)
+        return MemberLoss(make_loss(self.loss, self._metric, task=task, average=average, **options), at_once=at_once)
 
     def _set_rule(
         self,
@@ -506,7 +508,7 @@ def _train_one(
     data: TrainingData,
     held: TrainingData | None,
     monitor: _HeldOutMonitor,
-    settings: Settings,
+    settings: TrainingSettings,
     seed: int,
     title: str | None,
     task: FitTask,

@@ -21,8 +21,8 @@ from metricgrad.estimators.candidates import (
     Candidate,
     CandidateSpec,
     View,
-    default_candidates,
-    missing_libraries,
+    list_missing_libraries,
+    make_default_candidates,
     name_extra_candidates,
     name_own_candidates,
 )
@@ -42,8 +42,8 @@ from metricgrad.estimators.guarantee_rows import (
     hold_out_rows,
     tune_on_scores,
 )
-from metricgrad.estimators.labels import DecidesMixin, dense, flat
-from metricgrad.estimators.preparation import labels_to_learn
+from metricgrad.estimators.labels import DecidesMixin, as_dense, as_vector
+from metricgrad.estimators.preparation import make_labels
 from metricgrad.estimators.row_costs import find_fit_costs, name_columns
 from metricgrad.estimators.time_limit import TimeLimit
 
@@ -276,11 +276,13 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any, cost: Cost | None) -> Self:
         """Fit on rows that were checked."""
         limit = TimeLimit(self.time_limit)
-        self.labels_ = labels = labels_to_learn(y)
-        self.classes_, targets = labels.classes, labels.encode(y)
+        labels = make_labels(y)
+        targets = labels.encode(y)
+        self.labels_ = labels
+        self.classes_ = labels.classes
         if cost is not None:
             self.mean_cost_ = cost.mean()
-        # Refuses what does not fit together before anything is fitted.
+        # Options that do not fit together are refused before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = SelectionSpec(*goal, self.rounds, self.bags, self.abstain).rule
         check_abstain_label(self.abstain, self.abstain_label, self.classes_)
@@ -294,8 +296,8 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         views = {view: encode(view) for view in dict.fromkeys(candidate.view for candidate in candidates)}
         task = FitTask.begin_fit(self, given, y, len(candidates))
         candidates, found = self._cross_fit_all(candidates, views, y, weight, folds, seeds, limit, task)
-        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
-        if self.estimators is not None:  # the features are theirs, and so is what is known of them
+        self._choose_members(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
+        if self.estimators is not None:  # only these estimators know the features
             models = (one for candidate in found for one in flatten_models(candidate.models))
             first: Any = next((one for one in models if not isinstance(one, float)), None)
             for name in ("n_features_in_", "feature_names_in_"):
@@ -315,7 +317,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         else:
             X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
             check_no_sparse_nan(X)
-        y = flat(np.asarray(dense(y)))
+        y = as_vector(np.asarray(as_dense(y)))
         return X, y
 
     def _fit_encoder(self, X: Any, y: Any, weight: Any) -> Callable[[View], Any]:
@@ -333,7 +335,8 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         self.encoder_ = TableEncoder() if self.encoder is None else clone(self.encoder)
         table = as_frame(X)
         self.encoder_.describe(table)
-        self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
+        self.feature_names_in_ = self.encoder_.feature_names_in_
+        self.n_features_in_ = self.encoder_.n_features_in_
         parts = self.encoder_.read(table)
         means = self.encoder_.fit_parts(parts, y, counted)
         return lambda view: X if view == "given" else self.encoder_.encode(parts, view, means)
@@ -345,7 +348,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
             return name_own_candidates("estimators", self.estimators)
         has_texts = bool(getattr(self.encoder_, "words_", None))
         spec = CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts)
-        candidates = default_candidates(spec)
+        candidates = make_default_candidates(spec)
         if self.extra_estimators is not None:
             candidates += name_extra_candidates(self.extra_estimators, spec, candidates)
         return candidates
@@ -373,7 +376,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         if self.verbose:
             from tqdm.auto import tqdm
 
-            if self.estimators is None and (missing := missing_libraries()):
+            if self.estimators is None and (missing := list_missing_libraries()):
                 tqdm.write(f"without {' and '.join(missing)}, not installed: pip install 'metricgrad[boosting]'")
             in_turn = tqdm(ordered, desc="candidates", leave=False)
         found: list[CrossFitted] = []
@@ -390,7 +393,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
             results.close()
         return ordered[: len(found)], found
 
-    def _choose(
+    def _choose_members(
         self,
         candidates: list[Candidate],
         found: list[CrossFitted],
@@ -403,11 +406,13 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     ) -> None:
         """Set weights, members and rule."""
         names = [candidate.name for candidate in candidates]
-        self.tuning_, self.rule_ = None, rule or default_rule(self.labels_.task)
-        if folds[0][1] is None:  # a class with one row: no scores that may be looked at
+        self.tuning_ = None
+        self.rule_ = rule or default_rule(self.labels_.task)
+        if folds[0][1] is None:  # a class has one row, so no scores are out of fold
             if self.subject_to is not None:
                 raise ValueError("subject_to: expected two rows or more of each class to tune on, got a class with one")
-            self.weights_, self.select_by_ = dict.fromkeys(names, 1 / len(names)), None
+            self.weights_ = dict.fromkeys(names, 1 / len(names))
+            self.select_by_ = None
             values = dict.fromkeys(names, np.nan)
         else:
             rows = np.concatenate([held for _, held in folds])
@@ -426,9 +431,12 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
                 bags=self.bags,
                 seed=seed,
             )
-            self.weights_, self.select_by_, values = selection.weights, selection.select_by, selection.alone
+            self.weights_ = selection.weights
+            self.select_by_ = selection.select_by
+            values = selection.alone
             if selection.tuning is not None:
-                self.tuning_, self.rule_ = selection.tuning, name_columns(selection.rule, self.metric)
+                self.tuning_ = selection.tuning
+                self.rule_ = name_columns(selection.rule, self.metric)
             if self.confidence is not None and self.guarantee_rows is None:
                 weight_of_rows = None if weight is None else weight[rows]
                 self.tuning_ = tune_on_scores(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def labels_to_learn(y: Any) -> Labels:
+def make_labels(y: Any) -> Labels:
     """Return the labels of targets, which must be of at least two classes."""
     labels = Labels(y)
     if len(labels.classes) < 2 and labels.task != "multilabel":
@@ -30,8 +30,8 @@ def labels_to_learn(y: Any) -> Labels:
     return labels
 
 
-def loss_for(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
-    """Return the loss that is meant, fresh: a named one of the metric, with MetricLoss's ``options``, or a copy."""
+def make_loss(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
+    """Return a new loss: the named one of the metric, with the ``options`` of ``MetricLoss``, or a copy of a module."""
     if isinstance(loss, nn.Module):
         found: nn.Module = copy.deepcopy(loss)
     elif loss == "hybrid":
@@ -46,7 +46,7 @@ def loss_for(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int 
     return found
 
 
-def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+def compute_training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
     """Return sample weights times class weights, in float64, or None."""
     weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
     if class_weight is None:
@@ -58,16 +58,16 @@ def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_we
     return balance if weight is None else weight * balance
 
 
-def wanted_rule(rule: Any, class_weight: Any) -> Any:
+def choose_rule(rule: Any, class_weight: Any) -> Any:
     """Return the rule that is asked for: weights named for classes say what to decide, and tuning would undo it.
 
-    "balanced" says nothing of the kind: it helps training.
+    "balanced" only helps training, and does not say what to decide.
     """
     named = class_weight is not None and not isinstance(class_weight, str)
     return "fixed" if named and isinstance(rule, str) and rule == "tuned" else rule
 
 
-def splits(
+def yield_splits(
     labels: Labels, targets: Tensor, cv: Any, validation_fraction: float, seed: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield rows to train on and rows to evaluate and tune on; all and none where classes are too small to split.
@@ -89,11 +89,11 @@ def splits(
     if found is None:
         yield torch.arange(len(y)), None
         return
-    for rows, held_out in checked_pairs(found):
+    for rows, held_out in as_index_pairs(found):
         yield torch.from_numpy(rows), torch.from_numpy(held_out)
 
 
-def checked_pairs(pairs: Any) -> list[tuple[Any, Any]]:
+def as_index_pairs(pairs: Any) -> list[tuple[Any, Any]]:
     """Return pairs of rows to fit on and rows left out as arrays of indices; they may be lists or masks."""
     found = [(_indices(rows), _indices(held)) for rows, held in pairs]
     if not found or not all(len(rows) and len(held) for rows, held in found):
@@ -132,9 +132,9 @@ def _hold_out(y: Any, held: int, single: bool, seed: int) -> Any:
 def spread_labels(y: Any, shares: list[float], seed: int) -> Any:
     """Return the part that each row of multi-label targets ``(N, K)`` belongs to, every label spread by these shares.
 
-    Iterative stratification [sechidis2011]: the rows of the rarest label come first, each to the part that lacks most
-    of that label, and of equals to the one that lacks most rows, so that a label with as many rows as there are equal
-    parts is in each.
+    Iterative stratification [sechidis2011]: the rows of the rarest label are given out first, each to the part that
+    lacks most of that label; among equal parts, to the one that lacks most rows. So a label with at least as many rows
+    as there are equal parts is in each of them.
     """
     positive = np.asarray(y) > 0
     rows, labels = positive.shape
@@ -145,8 +145,8 @@ def spread_labels(y: Any, shares: list[float], seed: int) -> Any:
     part = np.full(rows, -1)
 
     def assign_rows(waiting: Any, lacking: Any) -> None:
-        """Give rows, in random order, to the part that is lacking most; of equals to the one that lacks most rows."""
-        chance = generator.random((len(waiting), len(share))) * 1e-9  # of equals in both, to any
+        """Give rows, in random order, to the part that lacks most; if equal, to the one that lacks most rows."""
+        chance = generator.random((len(waiting), len(share))) * 1e-9  # if several are equal in both, to a random one
         for row, any_part in zip(generator.permutation(waiting), chance, strict=True):
             chosen = int((lacking + lacks_rows * (1e-6 / rows) + any_part).argmax())
             part[row] = chosen

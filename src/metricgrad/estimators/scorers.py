@@ -22,7 +22,7 @@ from metricgrad.core.option_hints import explain_unknown
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.least_cost import LeastCost
 from metricgrad.decisions.threshold_tuning import tune_threshold
-from metricgrad.estimators.labels import Labels, dense, flat, stack_label_scores
+from metricgrad.estimators.labels import Labels, as_dense, as_vector, stack_label_scores
 from metricgrad.estimators.preparation import spread_labels
 from metricgrad.estimators.row_costs import find_fit_costs
 from metricgrad.evaluation.evaluator import evaluate
@@ -74,14 +74,14 @@ class ValueOfPredictions:
     ) -> float:
         """Return the value; the classes are those that occur in the rows."""
         classes = None
-        if not self.reads_scores and np.ndim(dense(y_pred)) == 1:
+        if not self.reads_scores and np.ndim(as_dense(y_pred)) == 1:
             classes = np.union1d(np.asarray(y_true), np.asarray(y_pred))
         return self.evaluate(self.read_labels(y_true, classes), y_true, y_pred, sample_weight, pos_label)
 
     def read_labels(self, y_true: Any, classes: Any) -> Labels:
         """Return the task and the classes of the rows; ``classes`` are those that the classifier was fitted on."""
-        plain = flat(np.asarray(dense(y_true)))
-        several = isinstance(classes, list) or plain.ndim > 1  # a class for each label says nothing of the rows
+        plain = as_vector(np.asarray(as_dense(y_true)))
+        several = isinstance(classes, list) or plain.ndim > 1  # ``classes`` are those of each label, not of rows
         labels = Labels(plain, None if several else classes)
         if self.task is not None and labels.task != self.task:
             if (labels.task, self.task) != ("binary", "multiclass"):
@@ -92,12 +92,12 @@ class ValueOfPredictions:
     def evaluate(self, labels: Labels, y_true: Any, y_pred: Any, sample_weight: Any, pos_label: Any) -> float:
         """Return the value that ``mg.evaluate`` gives, under a rule that is cross-fitted if asked for."""
         metric = self._find_metric(labels, pos_label)
-        targets = _encode(labels, flat(np.asarray(dense(y_true))), pos_label)
+        targets = _encode(labels, as_vector(np.asarray(as_dense(y_true))), pos_label)
         weight = None if sample_weight is None else torch.as_tensor(np.asarray(sample_weight, dtype=float))
         if self.reads_scores:
             scores = _read_scores(labels, y_pred, pos_label)
         else:
-            scores = _spread(labels, _encode(labels, np.asarray(dense(y_pred)), pos_label))
+            scores = _spread(labels, _encode(labels, np.asarray(as_dense(y_pred)), pos_label))
         if self.tuning is not None:
             scores = self._decide_by_cross_fitting(self.tuning, metric, labels, scores, targets, weight)
         value = evaluate(

@@ -296,7 +296,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.texts_ = tuple(column.value_part for column in self.columns_ if column.kind == "text")
 
     def fit_parts(self, parts: pd.DataFrame, y: Any = None, counted: Any = None) -> dict[str, np.ndarray]:
-        """Learn what encodes the parts of training rows, and return the cross-fitted target means of all rows given.
+        """Learn what encodes the parts of training rows, and return the target means of all rows, cross-fitted.
 
         Parameters
         ----------
@@ -305,12 +305,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like, optional
             Labels ``(n,)`` or an indicator matrix ``(n, K)``.
         counted : ndarray, optional
-            The indices of the rows to learn from, if not all; the others get the means of these.
+            The indices of the rows to learn from, by default all; the other rows get the means of these.
 
         Returns
         -------
         dict of str to ndarray
-            The means of each column that is encoded by the target.
+            The means of every row, for each column that is encoded by the target.
 
         """
         counted = slice(None) if counted is None else counted
@@ -459,7 +459,7 @@ def _make_frame(X: Any) -> pd.DataFrame:
 
 
 def _number_repeated(names: list[str]) -> list[str]:
-    """Return names of which each occurs once: one that occurred before gets the first number that makes it new.
+    """Return distinct names: a name that occurred before gets the smallest number that makes it new.
 
     >>> _number_repeated(["a", "b", "a", "a (2)", "a"])
     ['a', 'b', 'a (3)', 'a (2)', 'a (4)']
@@ -479,7 +479,7 @@ def _number_repeated(names: list[str]) -> list[str]:
 
 
 def _mark_unlike(word: str, categories: Sequence[str]) -> str:
-    """Return a word in as many brackets as make it none of the categories."""
+    """Return a word in brackets, as many as it takes to differ from every category."""
     while word in categories:
         word = f"({word})"
     return word
@@ -500,9 +500,9 @@ def _find_scale(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _assign_slots(codes: np.ndarray) -> np.ndarray:
-    """Return the one-hot column of each code, from −1 (missing) on: the rare ones share one, −1 stands for none.
+    """Return the one-hot column of each code, or −1 for none; the first code is −1, for missing cells.
 
-    The last entry is for codes that did not occur; they go to the rare ones, if there are any.
+    Rare categories share a column. The last entry is for codes that did not occur: they share it too, if there is one.
     """
     counts = np.bincount(codes + 1, minlength=int(codes.max(initial=-1)) + 3)
     frequent = counts >= FREQUENT
@@ -531,7 +531,7 @@ def code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
 
 
 def _find_indicators(y: Any) -> np.ndarray:
-    """Return 0/1 per row and class: of all labels, of all classes, or only of the second one of two."""
+    """Return 0/1 for each row and label, or class; of two classes only for the second."""
     targets = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
     if targets.ndim == 2 and targets.shape[1] > 1:
         return np.asarray(targets)
@@ -552,7 +552,7 @@ def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) ->
     crossed = np.empty((len(codes), len(frequent)), np.float32)
     for place, k in enumerate(frequent):
         y = indicators[:, k].astype(float)
-        # "continuous", since that takes any fold, even one without positives; the means are those of "binary".
+        # With "continuous" the means are those of "binary", and a fold may be without positives.
         encoder = TargetEncoder(target_type="continuous").fit(cells, y)
         table[:, place] = encoder.transform(every_code)[:, 0]
         for others, own in folds:

@@ -22,7 +22,7 @@ from metricgrad.estimators.guarantee_rows import (
     hold_out_rows,
     tune_on_scores,
 )
-from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat, stack_label_scores
+from metricgrad.estimators.labels import Labels, PredictsMixin, as_dense, as_vector, stack_label_scores
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 
 if TYPE_CHECKING:
@@ -202,9 +202,9 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
-        plain = np.asarray(dense(y))
+        plain = np.asarray(as_dense(y))
         if hasattr(y, "toarray") or (plain.ndim == 2 and plain.shape[1] == 1):
-            y = plain = flat(plain)
+            y = plain = as_vector(plain)
         # The columns of scores are the classes that the classifier was fitted on; tuning rows may lack some.
         fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.costs import find_row_costs
-from metricgrad.core.inputs import named
+from metricgrad.core.inputs import name_metrics
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.threshold_tuning import TuningSpec
@@ -195,7 +195,7 @@ def bootstrap(
         sizes = [value.numel() for value in values.values()]
         ends = zip(values, low.split(sizes), high.split(sizes), strict=True)
         found |= {name: _make_interval(values[name], drawn[name], *low_and_high) for name, *low_and_high in ends}
-    return {name: found[name] for name in named(metrics)}
+    return {name: found[name] for name in name_metrics(metrics)}
 
 
 def compare_paired(
@@ -319,7 +319,7 @@ def compare_paired(
         found |= {
             name: _make_comparison(a[name], b[name], differences[name], by_chance.get(name), confidence) for name in a
         }
-    return {name: found[name] for name in named(metrics)}
+    return {name: found[name] for name in name_metrics(metrics)}
 
 
 def _make_model(

@@ -24,7 +24,7 @@ class TooFewPositivesError(ValueError):
 def check_positives(metrics: MetricSet, positives: Tensor) -> None:
     """Refuse too few positives of the classes that count, ``(K,)``: of all together, or of any that is on its own.
 
-    Means over rows need none.
+    Means over rows need no positives.
     """
     has_metric_at_k = any(isinstance(metric, AtK) for metric in metrics.score_metrics.values())
     if not (metrics.has_cells or metrics.has_curves or has_metric_at_k):
@@ -51,7 +51,7 @@ def check_positives(metrics: MetricSet, positives: Tensor) -> None:
 def find_ends(drawn: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
     """Return the ends of intervals of replicates ``(2, R, ...)``, which have one more row wrong, or right.
 
-    Of a metric that is better when lower, the first are the higher ones.
+    If lower values are better, the replicates with a wrong row are the higher ones.
     """
     tail = (1 - confidence) / 2
     low, high = torch.nanquantile(drawn, drawn.new_tensor([tail, 1 - tail]), dim=1).unbind(0)

@@ -13,7 +13,7 @@ from metricgrad.core import curves
 from metricgrad.core.batch import Batch, Task, check_task
 from metricgrad.core.costs import find_row_costs
 from metricgrad.core.counts import Confusion
-from metricgrad.core.inputs import ArrayLike, check_scale, named
+from metricgrad.core.inputs import ArrayLike, check_scale, name_metrics
 from metricgrad.core.metrics import Metric, name_of, subset_accuracy
 from metricgrad.core.metrics.registry import find
 from metricgrad.core.metrics.scalars import is_number, is_whole
@@ -102,7 +102,7 @@ class MetricSet:
         self.ranking: dict[str, Ranking] = {}
         self.pair_ranking: dict[str, Ranking] = {}
         self.score_metrics: dict[str, ScoreMetric] = {}
-        for name, metric in named(metrics).items():
+        for name, metric in name_metrics(metrics).items():
             self._add_metric(name, metric, average, labels, empty_classes)
         self.over_classes = Objective(self.task, "f1", average, labels, empty_classes)
         self._check_samples_average()
@@ -296,8 +296,8 @@ class MetricSet:
 
 
 def split_by_weights(metrics: Metrics) -> list[dict[str, str | Metric]]:
-    """Return metrics by name, those with costs per row alone, since these are weights: the others are together."""
-    by_name = named(metrics)
+    """Return sets of metrics by name: each with costs per row alone, since these weigh the rows, others together."""
+    by_name = name_metrics(metrics)
     alone = [{name: metric} for name, metric in by_name.items() if find_row_costs(metric) is not None]
     together = {name: metric for name, metric in by_name.items() if find_row_costs(metric) is None}
     return [together, *alone] if together else alone

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import Counts, Statistic
-from metricgrad.core.inputs import as_tensor, named
+from metricgrad.core.inputs import as_tensor, name_metrics
 from metricgrad.core.metrics import get, name_of, of_counts
 from metricgrad.core.metrics.averages import (
     Average,
@@ -146,7 +146,7 @@ class ObjectEvaluator:
             raise ValueError("average: expected 'macro', 'micro', 'weighted' or None, got 'samples'")
         self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)
         self.connectivity = connectivity
-        self.metrics = {name: _resolve_metric(metric) for name, metric in named(metrics).items()}
+        self.metrics = {name: _resolve_metric(metric) for name, metric in name_metrics(metrics).items()}
         self._counts: ObjectCounts | None = None
 
     def update(self, predicted: ArrayLike, instances: ArrayLike, mask: ArrayLike | None = None) -> Self:

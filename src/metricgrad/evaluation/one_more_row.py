@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class UnitWeight:
-    """What one unit (a row, or a group of rows) weighs among its like.
+    """What one typical unit, a row or a group of rows, weighs.
 
-    ``positives``, ``negatives``: of each class, ``(K,)``. ``rows``: as a whole. A class without positives has none to
-    come, so that it keeps the value that an average gives it; negatives may always come.
+    ``positives``, ``negatives``: in each class, ``(K,)``. ``rows``: in all. For a class without positives none is
+    added, so that it keeps the value that averages give it; negatives are always added.
     """
 
     positives: Tensor
@@ -41,13 +41,13 @@ class UnitWeight:
 
     @classmethod
     def from_plain_rows(cls, positives: Tensor) -> UnitWeight:
-        """Return that of rows without weights and groups; ``positives``: how many there are, ``(K,)``."""
+        """Return the weights for rows without weights and groups; ``positives``: how many there are, ``(K,)``."""
         one = torch.ones_like(positives)
         return cls((positives > 0).double(), one, one[:1])
 
     @classmethod
     def from_weights(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
-        """Return that of units with these weights, ``(units, K)``."""
+        """Return the typical weights of units with these weights, ``(units, K)``."""
         of_rows = _find_typical_weight((positives + negatives).mean(1, keepdim=True))
         of_positives = _find_typical_weight(positives)
         of_negatives = _find_typical_weight(negatives)
@@ -55,7 +55,7 @@ class UnitWeight:
 
 
 def _find_typical_weight(weights: Tensor) -> Tensor:
-    """Return Σw² / Σw, 0 without any: as many units of this weight as make up Σw vary as much as the units do."""
+    """Return Σw² / Σw, or 0 if all are 0: with units of this equal weight, a total of Σw has the same variance."""
     total = weights.sum(0)
     return torch.where(total > 0, (weights**2).sum(0) / total, 0.0)
 
@@ -75,11 +75,11 @@ class OneMoreRow:
     def draw(
         cls, over: Objective, unit: UnitWeight, models: int, replicates: int, generator: torch.Generator
     ) -> OneMoreRow:
-        """Draw the weights: those of one unit for each class that has an interval of its own, less for an average.
+        """Draw the weights: a whole unit for each class that has its own interval, less if classes are averaged.
 
-        An average over K classes varies by 1/√K of what one class does, and one more row of each should move it by as
-        much of what it moves one class: so their weights are 1/√K. Of two models, one of which is wrong where the other
-        is right, each has half of the row.
+        An average over K classes varies 1/√K times as much as one class, so the rows that are added to all classes
+        should move it 1/√K times as much as one row moves one class: each weighs 1/√K. Two models share the row, since
+        one is wrong where the other is right: each gets half.
         """
         classes = len(unit.positives)
         averaged_classes = classes if over.labels is None else len(over.labels)
@@ -122,19 +122,19 @@ class OneMoreRow:
         return Counts(none, self.negatives, self.positives, none)
 
     def _make_matrix(self, right: bool) -> Tensor:
-        """Return the rows as a d×d matrix; what is wrong is taken for each of the other classes alike."""
+        """Return the rows as a d×d matrix; a wrong row is spread evenly over the other classes."""
         classes = self.positives.shape[-1]
         own = torch.eye(classes, dtype=torch.float64)
         shares = own if right else (1 - own) / max(1, classes - 1)
         return self.positives.unsqueeze(-1) * shares
 
     def _make_tables(self, like: ScoreTables, right: bool) -> ScoreTables:
-        """Return the rows as score tables; what is right is at its end of all scores."""
+        """Return the rows as score tables: right positives and wrong negatives at the score ∞, the others at −∞."""
         ends = torch.tensor([torch.inf, -torch.inf], dtype=torch.float64)
         tables = []
         for positive, negative in zip(self.positives.unbind(1), self.negatives.unbind(1), strict=True):
             none = torch.zeros_like(positive)
-            # At the upper end, and at the lower one.
+            # The weights at the scores ∞ and −∞.
             positive_at_ends = torch.stack((positive, none) if right else (none, positive), -1)
             negative_at_ends = torch.stack((none, negative) if right else (negative, none), -1)
             tables.append(ScoreTable(((ends, positive_at_ends, negative_at_ends),), like.bits))
@@ -151,7 +151,7 @@ class OneMoreRow:
 
 
 def seed_added_rows(seed: int) -> torch.Generator:
-    """Return what draws the weights of the rows to add, apart from those of the rows that are there."""
+    """Return the generator of the weights of added rows, apart from that of the weights of the data's own rows."""
     return torch.Generator().manual_seed(seed + 2)
 
 

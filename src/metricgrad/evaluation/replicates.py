@@ -1,7 +1,7 @@
 """Bootstrap replicates of the values of one model or two.
 
 A statistic is linear in what each row weighs, so a bootstrap replicate never looks at the scores again. Where rows fall
-into few cells (2×2, d×d, and true × A × B for two models) weighing the cells is weighing the rows, exactly.
+into few cells (2×2, d×d, or true × A × B for two models) it is exact to weigh cells instead of rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXCHANGES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedModel:
-    """What is resampled: the scores and targets of a model, its metrics, and its rule if that is yet to be tuned."""
+    """The scores and targets of a model, the metrics to evaluate, and how its rule is tuned, if it has none yet."""
 
     metrics: MetricSet
     batch: Batch
@@ -63,9 +63,10 @@ def make_draws(models: list[EvaluatedModel], groups: ArrayLike | None) -> CellDr
 class CellDraws:
     """Weights of cells, true class × each model's decision, in place of the rows that fall into them.
 
-    As in ``RowDraws``, ``multiplicity`` is how often every unit occurs in the data, ``positives`` how many units of it
-    are of each class, and ``unit`` what one weighs. ``weights`` yields the weights of replicates, and ``statistics``
-    and ``values`` are those of a model when units count ``times`` times.
+    A unit is a cell here, and a row or a group of rows in ``RowDraws``. In both, ``multiplicity`` is how many rows or
+    groups each unit stands for, ``positives`` how many of these are positives of each class, and ``unit`` what one of
+    them weighs. ``weights`` yields the weights of units in replicates; ``statistics`` and ``values`` are those of a
+    model when units count ``times`` times.
     """
 
     def __init__(self, models: list[EvaluatedModel], classes: int) -> None:
@@ -229,7 +230,7 @@ def _sum_means(value_and_weight: Tensor, times: Tensor) -> Mean:
 
 
 def _sum_counts(batch: Batch, decided: Tensor) -> Callable[[Tensor], Counts]:
-    # Zeros and ones add up exactly in float32 to 2^24, and twice as fast.
+    # Sums of zeros and ones are exact in float32 up to 2^24, and twice as fast.
     has_soft_labels = batch.targets.is_floating_point() and bool((batch.targets % 1).any())
     is_exact = batch.weight is None and len(decided) < 1 << 20 and not has_soft_labels
     dtype = torch.float32 if is_exact else torch.float64
@@ -283,7 +284,7 @@ def _weigh_tables(batch: Batch, times: Tensor) -> ScoreTables:
 def _weigh_pairs(batch: Batch, times: Tensor, replicate: int, more: OneMoreRow | None, right: bool) -> PairTables:
     """Return the tables of pairs of classes when rows count ``times`` times, ``(N,)``, with one more row of each class.
 
-    Its own class has the highest score if that is right, the lowest if it is wrong.
+    The added row has the highest score of its own class if it is decided right, the lowest if it is decided wrong.
     """
     weight = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
     if more is None:
@@ -301,9 +302,9 @@ def _weigh_pairs(batch: Batch, times: Tensor, replicate: int, more: OneMoreRow |
 
 
 def replicate_values(draws: CellDraws | RowDraws, model: int, replicates: int, seed: int) -> tuple[Values, Values]:
-    """Return a model's values, and their replicates ``(2, R, ...)``: with one more row wrong, and with one more right.
+    """Return a model's values, and their replicates ``(2, R, ...)``: with added rows wrong, and with added rows right.
 
-    One more row of each kind, see ``one_more_row``.
+    ``one_more_row`` says which rows are added.
     """
     tuned = draws.models[model].tuned
     metrics = draws.models[model].metrics
@@ -331,14 +332,15 @@ def _replicate_tuned(
 ) -> tuple[Values, Values]:
     """Return what to expect of a tuned rule on new data, and how that varies.
 
-    Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data to evaluate on (the
-    tuned rule in every replicate) and with the data to tune on (every re-tuned rule on all data). The plain percentiles
-    of a rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
+    The expected value is the mean out-of-bag value of rules tuned on resamples. It varies with the data to evaluate on
+    (shown by the tuned rule in every replicate) and with the data to tune on (shown by every re-tuned rule on all
+    rows). Percentiles of a rule on the data that it was tuned on cover the truth far too seldom: benchmarks/coverage.py
+    simulates it.
     """
     problem = tuned.problem()
     batch = draws.models[model].batch
     tuned_metrics = draws.models[model].metrics.under(problem.solve(batch).rule)
-    # As many models as are compared: each has its share of the added row.
+    # As many models as are compared, since these share the added row.
     fixed_models = [EvaluatedModel(tuned_metrics, batch)] * len(draws.models)
     fixed = RowDraws(fixed_models, draws.units, draws.group_of_row)
     apparent, evaluated = replicate_values(fixed, 0, replicates, seed)
@@ -356,10 +358,12 @@ def _replicate_tuned(
     drawn: Values = {}
     for name in apparent:
         retuned = torch.stack([values[name] for values in on_all_rows])
-        nothing = torch.full_like(retuned[0], torch.nan)  # if no replicate leaves anything out
+        nothing = torch.full_like(retuned[0], torch.nan)  # the mean if no replicate leaves anything out
         expected[name] = torch.stack([nothing, *(values[name] for values in on_left_out)]).nanmean(0)
-        # Left-out rows evaluate rules that were tuned on fewer rows, all rows the rule that they chose themselves: the
-        # truth is in between, so the end of one more right row starts from the second.
+        # The expected value is too low, since rules of resamples are tuned on fewer different rows; the apparent one is
+        # too high, since the rule was tuned on these rows. The truth is in between: the lower end of the interval is
+        # around the former, the upper end around the latter. Of a difference of two models, which are both tuned, both
+        # ends are around the expected one.
         centre_with_right = expected[name] if paired else apparent[name]
         centre = torch.stack((expected[name], centre_with_right)).unsqueeze(1)
         drawn[name] = centre + evaluated[name] - apparent[name] + retuned - retuned.mean(0)

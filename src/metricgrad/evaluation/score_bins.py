@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def find_bins(probabilities: Tensor, bins: int) -> Tensor:
-    """Return the bin of each probability, from 0 on; a bin holds its lower edge, and 1 is alone in another one.
+    """Return the bin of each probability, from 0 on; it includes its lower edge, and the probability 1 has its own.
 
-    In the type of the scores, since 0.7 in float32 is below 0.7 in float64, and an edge of ten bins.
+    Edges have the type of the scores: 0.7 is an edge of ten bins, and in float32 it is below 0.7 in float64.
     """
     p = probabilities.to(compute_dtype(probabilities))
     edges = torch.linspace(0, 1, bins + 1, dtype=p.dtype, device=p.device)

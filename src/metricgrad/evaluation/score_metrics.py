@@ -45,7 +45,7 @@ class ScoreMetric(ABC):
     lower_is_better: ClassVar[bool] = False
     worst: ClassVar[float | None] = None
     best: ClassVar[float | None] = None
-    """The value of a row on which all is right, of a mean over rows that has such limits."""
+    """The value of a row that is wholly right, for a mean over rows that has such a limit."""
 
     @abstractmethod
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:

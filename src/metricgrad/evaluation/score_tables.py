@@ -131,7 +131,7 @@ class ScoreTables:
     def batch(self) -> Batch:
         """Return rows that have the curves of all batches together: each score with its positives and its negatives.
 
-        Classes with fewer scores than others are filled up with what has no weight.
+        Classes with fewer scores than others are filled up with rows of weight 0.
         """
         of_classes = []
         for table in self.tables:
@@ -184,7 +184,7 @@ class ClassTable:
         return ClassTable(_merge_parts([*self.parts, *other.parts], _merge_equal_scores_by_class), self.bits)
 
     def weigh_pairs(self, k: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how much weight of pairs, a row of class k and one of each class, is in order, equal, and there is.
+        """Return the weight of the pairs of a row of class k and one of each class: in order, equal, and all.
 
         Each ``(classes,)``. A pair is in order if the row of class k has the higher score of class k.
         """
@@ -233,8 +233,8 @@ class PairTables:
     def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
         """Return the mean over pairs of classes [hand2001]; "weighted" weighs a pair by its rows.
 
-        ``ranking`` is the AUROC or the bound of its error: of a pair of classes, the share of pairs of rows in order,
-        equal ones counting half; or half of the equal ones.
+        ``ranking`` is the AUROC or its error bound. For two classes the AUROC is the share of pairs of rows that are in
+        order, equal ones counting half; the error bound is half the share of equal ones.
         """
         classes = len(self.prevalence)
         of_classes = [table.weigh_pairs(k, classes) for k, table in enumerate(self.tables)]
@@ -258,7 +258,7 @@ def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
     whole = 2 * counts.tp[-1] * counts.fp[-1]
     if max_fpr is None:
         return ratio(pairs.sum(), whole, torch.nan)
-    # A rectangle that max_fpr divides counts whole: the scores inside it may come in any order.
+    # A rectangle that max_fpr divides counts as a whole: the scores in it may come in any order.
     inside = counts.fp[:-1] < max_fpr * counts.fp[-1]
     scale = 2 * (max_fpr - max_fpr**2 / 2)
     return ratio(2 * pairs[inside].sum(), whole, torch.nan) / scale
@@ -279,7 +279,7 @@ def average_precision_error(curve: Curve) -> Tensor:
 
 
 def interpolated_average_precision_error(curve: Curve) -> Tensor:
-    """Return the error bound of the interpolated average precision: how far the best precision in a score is above."""
+    """Return the error bound of the interpolated average precision: the best possible precision minus the one used."""
     share, _, highest = _bound_precisions(curve)
     precision = ratio(curve.counts.tp, curve.counts.predicted)[1:]
     best_possible = torch.maximum(highest, precision).flip(0).cummax(0).values.flip(0)
@@ -363,7 +363,7 @@ def _merge_equal_scores_by_class(scores: Tensor, classes: Tensor, weight: Tensor
 def _merge_parts(
     parts: list[tuple[Tensor, Tensor, Tensor]], merge: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
-    """Merge parts of like size: a row is merged O(log n) times, however it comes in, and few parts wait."""
+    """Merge parts of similar size, so that there are few parts and each row is merged only O(log n) times."""
     while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
         scores, first, second = (torch.cat(column, -1) for column in zip(*parts[-2:], strict=True))
         parts[-2:] = [merge(scores, first, second)]

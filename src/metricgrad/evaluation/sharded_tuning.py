@@ -1,9 +1,9 @@
 """Tuning over shards: the rule that is best on all data, from score tables that were merged.
 
-A table of distinct scores with their counts has the curve of the rows it was made of, and a rule follows from curves
-alone. Rounded scores have fewer thresholds, each of them one of the exact curve's, since rounding moves scores down
-onto a grid and a threshold on that grid decides as before. Between two neighbouring thresholds the counts lie in a box,
-and ``metrics.bounds`` bounds the metric there: what a finer threshold might add is known.
+A table of distinct scores with their counts has the same curve as the rows it was made of, and curves are all that a
+rule is tuned on. Rounded scores have fewer thresholds, but each of them is exact: scores are rounded down onto a grid,
+so that a threshold on the grid decides as it would on the exact scores. Between two neighbouring thresholds the counts
+lie in a box, and ``metrics.bounds`` bounds the metric there, and so what a finer threshold might gain.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
 
 
 def _move_onto_grid(batch: Batch, rule: Rule, plateau: Any, plan: RareLabelPlan) -> tuple[Rule, Any]:
-    """Move thresholds midway between two rounded scores up to the higher: what was rounded down lies between."""
+    """Move thresholds from midway between two rounded scores up to the higher one: exact scores may lie between."""
     if not plan.tunes_any:
         return rule, plateau
     scores = batch.logits if batch.weight is None else batch.logits.masked_fill(batch.weight <= 0, torch.inf)
@@ -146,10 +146,10 @@ def _bound_highest_value(problem: Problem, curve: Curve) -> Tensor | None:
 
 
 def _bound_between_thresholds(metric: Callable[..., Any], curve: Curve) -> Tensor | None:
-    """Return the highest value of a metric between each two neighbouring thresholds; None if it is no plain arithmetic.
+    """Return an upper bound of a metric between neighbouring thresholds; None if it uses more than plain arithmetic.
 
-    The corner that its slopes point to, where they keep their sign; else the limit by interval arithmetic. Where that
-    has none, since the metric may be 0/0 in a corner, the best of the other corners.
+    Where both slopes keep their sign in the box of counts, it is the value at the best corner, otherwise the limit by
+    interval arithmetic; where that is infinite, since the metric is 0/0 at a corner, the best of the other corners.
     """
     tp = curve.counts.tp
     fp = curve.counts.fp

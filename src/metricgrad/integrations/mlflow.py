@@ -142,7 +142,7 @@ def _list_inputs(model: ShippedModel) -> list[str]:
 
 
 def _find_type(column: Column) -> Any:
-    """Return the type of a column: MLflow refuses whole numbers where it was told of others, and we read both."""
+    """Return the type of a column; any for numbers, since MLflow would refuse whole numbers in a column of doubles."""
     return "string" if column.kind == "text" else AnyType()
 
 

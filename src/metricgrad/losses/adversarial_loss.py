@@ -90,7 +90,7 @@ class AdversarialLoss(LabellingLoss):
         self.tol = tol
         self.gap = 0.0
         self._tables: dict[int, tuple[Tensor, Tensor, float]] = {}
-        compute_payoffs(self.metric, 16)  # raises for an unsuitable metric before any data is seen
+        compute_payoffs(self.metric, 16)  # checks the metric before any data is seen
 
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
@@ -185,7 +185,7 @@ class AdversarialLoss(LabellingLoss):
 
 
 def compute_payoffs(metric: Metric, n: int) -> tuple[Tensor, Tensor, float]:
-    """Return α and γ, ``(n + 1, n + 1, 1)``, by predicted (first) and actual positives, and the range of the metric.
+    """Return α and γ by the numbers of predicted and actual positives, ``(n + 1, n + 1, 1)``, and the metric's range.
 
     The third axis is longer for a metric with parameters per class. α + γ·TP is taken from the smallest and the largest
     possible TP and checked in between, at up to 16 places (so everywhere for n ≤ 34).
@@ -215,7 +215,7 @@ def compute_payoffs(metric: Metric, n: int) -> tuple[Tensor, Tensor, float]:
                 f"metric: {name_of(metric)} is not α + γ·TP, as the game needs (seen at {row} predicted and {column} "
                 f"actual positives of {n}); use StructuredHingeLoss or MetricLoss"
             )
-    # Where both label nothing, or everything, they agree.
+    # Where both players label nothing, or everything, they agree, and the metric is 1.
     alpha[0, 0] = alpha[n, n] = 1.0
     gamma[0, 0] = gamma[n, n] = 0.0
     values = torch.cat((alpha + gamma * least_tp, alpha + gamma * most_tp))

@@ -29,8 +29,8 @@ CONSTRAINT_TOLERANCE = 1e-9
 """The relative tolerance of a constraint: 0.1 · 30 is not exactly 3 in floating point."""
 
 
-def _distance_of_predicted(c: Counts, expected: float | Tensor) -> Tensor:
-    """Return how far the predicted weight is from this one; ∞ if nothing is predicted, which has no precision."""
+def _measure_distance(c: Counts, expected: float | Tensor) -> Tensor:
+    """Return how far the predicted weight is from the expected one; ∞ if nothing is predicted: it has no precision."""
     return torch.where(c.predicted > 0, (c.predicted - expected).abs(), torch.inf)
 
 
@@ -94,7 +94,7 @@ class PrecisionAtKLoss(OperatingPointLoss):
 
     def measure_distance(self, c: Counts) -> Tensor:
         expected = self.k * c.total if isinstance(self.k, float) else self.k
-        return _distance_of_predicted(c, expected)
+        return _measure_distance(c, expected)
 
     def extra_repr(self) -> str:
         return f"k={self.k}, {super().extra_repr()}"
@@ -138,7 +138,7 @@ class PRBEPLoss(OperatingPointLoss):
     metric = staticmethod(precision)
 
     def measure_distance(self, c: Counts) -> Tensor:
-        return _distance_of_predicted(c, c.positives)
+        return _measure_distance(c, c.positives)
 
 
 class EERLoss(OperatingPointLoss):

@@ -37,17 +37,17 @@ class BoundedMetric:
 
     def compute_violation(self, soft: Statistic, margin: float) -> Tensor:
         """Return by how much a soft statistic fails the bound and its margin: one number, for "each" one per class."""
-        return margin + self.constraint.violation(value_of(self.soft, soft)).reshape(-1)
+        return margin + self.constraint.violation(evaluate_part(self.soft, soft)).reshape(-1)
 
     def compute_urgency(self, hard: Statistic, margin: float) -> Tensor:
         """Return how far a hard statistic fails, scaled to [−1, 1]: −1 is large slack or 0/0, 1 a large violation."""
-        violation = margin + self.constraint.violation(value_of(self.hard, hard)).reshape(-1)
+        violation = margin + self.constraint.violation(evaluate_part(self.hard, hard)).reshape(-1)
         return (violation / FULL_RATE_VIOLATION).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)
 
     def list_outcomes(self, statistic: Statistic) -> list[ConstraintOutcome]:
         """Return the hard value and whether it meets the bound, of every class that the constraint is on."""
         constraint = self.constraint
-        values = value_of(self.hard, statistic).reshape(-1)
+        values = evaluate_part(self.hard, statistic).reshape(-1)
         classes: Iterable[Any] = [constraint.over]
         if constraint.over == "each":
             classes = self.hard.objective.labels or range(len(values))
@@ -57,7 +57,7 @@ class BoundedMetric:
         return outcomes
 
 
-def value_of(part: MetricLoss, statistic: Statistic) -> Tensor:
+def evaluate_part(part: MetricLoss, statistic: Statistic) -> Tensor:
     """Return the averaged metric of one part, given the statistic that several parts share."""
     if isinstance(statistic, Confusion) and not part.objective.of_matrix:
         return part.value(statistic.counts())

@@ -18,7 +18,7 @@ from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics import name_of
 from metricgrad.core.metrics.constraints import Report, parse
 from metricgrad.core.surrogates import Hard
-from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
+from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, evaluate_part
 from metricgrad.losses.logit_scale import trust_logits
 from metricgrad.losses.metric_loss import MetricLoss
 from metricgrad.losses.running_counts import RunningCounts
@@ -204,7 +204,7 @@ class ConstrainedLoss(nn.Module):
         factors = torch.exp(STIFFNESS * self._compute_urgency(hard)).to(violations)
         multipliers = self._get_multipliers(len(factors)).to(violations)
         weights = (multipliers * factors).clamp(max=self.cap)
-        objective_loss = 1 - value_of(self._objective, soft)
+        objective_loss = 1 - evaluate_part(self._objective, soft)
         return (objective_loss + (weights * violations).sum()) / (1 + weights.sum())
 
     def reset(self) -> None:
@@ -288,7 +288,7 @@ class ConstrainedLoss(nn.Module):
         outcomes: list[ConstraintOutcome] = []
         for bound in self._bounds:
             outcomes += bound.list_outcomes(hard)
-        value = value_of(self._objective, hard).item()
+        value = evaluate_part(self._objective, hard).item()
         return Report(name_of(self._objective.metric), value, tuple(outcomes))
 
     @torch.no_grad()
@@ -301,7 +301,7 @@ class ConstrainedLoss(nn.Module):
 
     def _sum_over_processes(self, statistic: Statistic) -> Statistic:
         """Return the sum of a statistic over all processes, differentiable."""
-        total: Statistic = processes.total_statistic(statistic, processes.resolve(self.process_group))
+        total: Statistic = processes.sum_statistic(statistic, processes.resolve(self.process_group))
         return total
 
     def _compute_urgency(self, hard: Statistic) -> Tensor:

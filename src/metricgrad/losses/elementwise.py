@@ -119,7 +119,7 @@ class WeightedMean(TakesLogits):
         """
         traced = is_traced(logits)
         if not traced:
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         batch = encode(
             self.declared_task,
             logits,
@@ -156,7 +156,7 @@ class WeightedMean(TakesLogits):
         return total if self.reduction == "sum" else ratio(total, total_weight)
 
     def _takes_maps(self) -> bool:
-        """Return whether large images may stay ``(N, K, P)``: torch's own terms, where nothing is of a row or class."""
+        """Return whether large images may stay ``(N, K, P)``: if torch computes the terms, none per row or class."""
         has_tensors = any(True for _ in self.buffers(recurse=False))
         return self.terms in (bce, cross_entropy) and self.reduction != "none" and not has_tensors
 
@@ -288,7 +288,7 @@ def asymmetric(
     """Focal terms with a γ for each side, the negatives' probability shifted."""
     p = torch.sigmoid(z)
     shifted = F.relu(p - clip)
-    # With a margin 1 − p_m is at least the margin, and its logarithm safe; without it is the logarithm of a sigmoid.
+    # With a margin, 1 − p_m is at least the margin, so its logarithm is safe. Without, it is the log-sigmoid.
     log_miss = torch.log1p(-shifted) if clip else F.logsigmoid(-z)
     positive = safe_power(torch.sigmoid(-z), gamma_pos) * F.logsigmoid(z)
     negative_factor = (1 - y) * safe_power(shifted, gamma_neg)
@@ -298,7 +298,7 @@ def asymmetric(
 def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Tensor, Tensor]:
     """1 − Dice of each set and class, with squares in the denominator."""
     p = torch.sigmoid(z)
-    set_weight = _weight_of_sets(w)
+    set_weight = _weigh_sets(w)
     relative_weight = ratio(w, set_weight.unsqueeze(1))  # so that the smoothing does not depend on the set's weight
     overlap = (relative_weight * p * y).sum(1)
     size = (relative_weight * (p * p + y * y)).sum(1)
@@ -309,7 +309,7 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
     """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
     _check_hard_labels(y, "lovasz_hinge")
     errors = 1 - z * (2 * y - 1)
-    return _lovasz_extension(errors, y, w), _weight_of_sets(w)
+    return _lovasz_extension(errors, y, w), _weigh_sets(w)
 
 
 def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> tuple[Tensor, Tensor]:
@@ -321,7 +321,7 @@ def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> 
     terms = _lovasz_extension(errors, y, w)
     is_counted = torch.ones_like(terms) if classes == "all" else ((w * y).sum(1) > 0).to(z.dtype)
     mean = ratio((terms * is_counted).sum(1, keepdim=True), is_counted.sum(1, keepdim=True))
-    return mean, _weight_of_sets(w)
+    return mean, _weigh_sets(w)
 
 
 def _check_hard_labels(y: Tensor, name: str) -> None:
@@ -330,7 +330,7 @@ def _check_hard_labels(y: Tensor, name: str) -> None:
 
 
 def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """Return Σ error·(what it adds to 1 − Jaccard of the larger ones), ``(sets, K)``; negative errors are none."""
+    """Return Σ error·(its rise of 1 − Jaccard), in order of errors, ``(sets, K)``; negative errors count as 0."""
     errors, order = errors.sort(1, descending=True)
     with torch.no_grad():
         # In float64, since the steps are differences of nearly equal numbers.
@@ -345,7 +345,7 @@ def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
     return (F.relu(errors) * increases.to(errors.dtype)).sum(1)
 
 
-def _weight_of_sets(w: Tensor) -> Tensor:
+def _weigh_sets(w: Tensor) -> Tensor:
     """Return the weight of each set: the mean weight of its elements that count."""
     number = (w > 0).to(w.dtype).sum(1)
     return ratio(w.sum(1), number)

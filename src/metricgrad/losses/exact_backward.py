@@ -19,7 +19,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from metricgrad.core import processes
 from metricgrad.core.counts import compute_dtype, wide
-from metricgrad.core.metrics.derivatives import bounded
+from metricgrad.core.metrics.derivatives import limit_gradient
 from metricgrad.losses.metric_loss import MetricLoss
 from metricgrad.losses.pass_checksums import PassChecksum, check_passes_alike
 from metricgrad.losses.torch_modes import without_autocast
@@ -34,7 +34,7 @@ __all__ = ["exact_backward"]
 
 
 Forward = Callable[[nn.Module, Any], Sequence[Any]]
-"""A function of a model and a batch that returns the logits, the targets and, optionally, weight and mask."""
+"""A function of a model and a batch that returns logits, targets and, optionally, weight and mask."""
 
 
 def exact_backward(
@@ -122,7 +122,8 @@ def exact_backward(
             between.add_batch(logits, *rest)
     if not first_pass:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
-    torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
+    # Otherwise autocast would reuse weights that it cast without gradients, and these would get none.
+    torch.clear_autocast_cache()
     value = between.differentiate(logits, scaler)
     state_before.restore()
     for return_to_bookmark in bookmarks:
@@ -226,7 +227,7 @@ class _KeepsStatistic:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = processes.resolve(self.loss.process_group)
-        value = 1 - self.loss.value(processes.total_statistic(leaf, group))
+        value = 1 - self.loss.value(processes.sum_statistic(leaf, group))
         self.gradient = torch.autograd.grad(_scale(value, scaler), leaf.cells(), materialize_grads=True)
         return value.detach().to(compute_dtype(like))
 
@@ -238,12 +239,12 @@ class _KeepsStatistic:
         for cell, gradient in zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True):
             if cell.requires_grad:
                 cells.append(cell)
-                gradients.append(bounded(gradient, cell.dtype))
+                gradients.append(limit_gradient(gradient, cell.dtype))
         torch.autograd.backward(cells, gradients)
 
 
 class _KeepsLogits:
-    """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
+    """Keeps the logits between the passes, for any loss: N·K numbers, far fewer than the activations."""
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss

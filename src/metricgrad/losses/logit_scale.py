@@ -1,4 +1,4 @@
-"""The scale of what a loss is given: a warning where probabilities come instead of logits."""
+"""A warning if a loss is given probabilities instead of logits."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 ENOUGH_LOGITS = 32
-"""The number of logits from which on it is no chance that all of them lie in [0, 1]."""
+"""With at least this many logits it is no coincidence if all of them lie in [0, 1]."""
 NEAR_ZERO = 0.25
-"""Up to here logits may all be small: an untrained network returns little more than the bias of its last layer."""
+"""Logits that are all below this are not taken for probabilities: an untrained network returns such small numbers."""
 
 
 class TakesLogits(nn.Module):
-    """Base class of the losses of logits: each object looks once whether it is given probabilities instead."""
+    """Base class of the losses of logits: each object checks once whether it is given probabilities instead."""
 
     _scale_is_known = False
 
-    def _look_at_scale(self, logits: Tensor) -> None:
-        """Warn if logits look like probabilities. The first batch that tells is looked at, and none after it."""
+    def _check_scale(self, logits: Tensor) -> None:
+        """Warn if logits look like probabilities. After the first batch that decides this, no other is checked."""
         if self._scale_is_known or not _can_tell(logits):
             return
         low, high = (end.item() for end in torch.aminmax(logits.detach()))
@@ -39,7 +39,7 @@ def _can_tell(logits: object) -> bool:
 
 
 def trust_logits(loss: object) -> None:
-    """Take it as known that a loss and its parts are given logits, as the estimators and boosted trees give them."""
+    """Switch the check off for a loss and its parts: the estimators and boosted trees always give logits."""
     for module in loss.modules() if isinstance(loss, nn.Module) else ():
         if isinstance(module, TakesLogits):
             module._scale_is_known = True

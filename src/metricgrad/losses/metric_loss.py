@@ -208,7 +208,7 @@ class MetricLoss(TakesLogits):
         if isinstance(surrogate, TopTwo) and self.task != "multiclass":
             raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
         if self.task == "multiclass" and isinstance(surrogate, Surrogate):
-            surrogate.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
+            surrogate.rows(torch.zeros(1, 2))  # raises if the surrogate is not for multi-class problems
 
     @property
     def _has_threshold_axis(self) -> bool:
@@ -338,8 +338,8 @@ class MetricLoss(TakesLogits):
         surrogate = current_surrogate(self.surrogate)
         has_own_surrogate = not isinstance(surrogate, Surrogate)
         traced = is_traced(logits)
-        if not (traced or self._scale_is_known or has_own_surrogate):  # one's own may take anything
-            self._look_at_scale(logits)
+        if not (traced or self._scale_is_known or has_own_surrogate):  # a surrogate of your own may take anything
+            self._check_scale(logits)
         needs_label_gradient = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
         call = Call()
         call.objective = self.objective
@@ -393,7 +393,8 @@ class MetricLoss(TakesLogits):
                     self.task, instances, batch, logits.shape, self.objective.labels, self.per_object
                 )
         has_indices = self.task == "multiclass" and call.targets.dim() < call.logits.dim()
-        # The loss needs no matrix if rows of one true class, whose memberships sum to one, tell the sums of it.
+        # With class indices, and memberships that sum to one, the matrix's diagonal and sums are sums of counts: the
+        # loss does not need the matrix itself.
         as_matrix = self.objective.needs_matrix or not (for_loss and has_indices and not has_own_surrogate)
         call.plan = self._plan_for(surrogate, has_indices, as_matrix and self.objective.of_matrix)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
@@ -503,7 +504,7 @@ def list_changed_options(options: dict[str, Any]) -> list[str]:
     parameters = inspect.signature(MetricLoss).parameters
     changed = []
     for name, value in options.items():
-        is_plain = isinstance(value, str | float | bool | None)  # others, such as tensors, have no single comparison
+        is_plain = isinstance(value, str | float | bool | None)  # == of tensors and the like is no single bool
         if not (is_plain and value == parameters[name].default):
             changed.append(name)
     return changed

@@ -124,7 +124,8 @@ class OperatingPointLoss(PerClassLoss):
         with torch.no_grad():
             slope = step.beta * membership * (1 - membership)
             growth = (price * slope).sum(0)
-            # Prices of both signs can cancel, where soft precision hardly changes with the threshold: keep a tenth.
+            # Where soft precision hardly changes with the threshold, prices of both signs cancel: the sum is kept at a
+            # tenth of that of their absolute values at least.
             growth = torch.maximum(growth, 0.1 * (price.abs() * slope).sum(0))
             growth = growth.masked_fill(growth < torch.finfo(growth.dtype).tiny, 0.0)
         # Zero in value; its gradient is that of the threshold which keeps what is spent of the budget.
@@ -156,7 +157,7 @@ class OperatingPointLoss(PerClassLoss):
         Tensor
             ``(K,)``, on the scale of the logits.
         """
-        # Samples of weight zero come last, as if they were absent.
+        # Samples of weight zero come last, so that they change no count before.
         is_absent = positive_weight + negative_weight == 0
         scores, order = z.masked_fill(is_absent, -torch.inf).sort(0, descending=True)
         # The counts if none, one, two, … of the highest scores are predicted.

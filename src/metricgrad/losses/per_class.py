@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metricgrad.core.processes import ProcessGroup
 
 MultiClass = Literal["ovr", "ovo"]
-"""Which samples are the negatives of a class of several: all others (rest), or those of one other class (one)."""
+"""Which samples are a class's negatives: those of all other classes (one against the rest), or of one other class."""
 
 
 class PerClassLoss(TakesLogits):
@@ -104,7 +104,7 @@ class PerClassLoss(TakesLogits):
         """
         traced = is_traced(logits)
         if not traced:
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
         if group is not None and not self.adds_over_rows:
@@ -224,11 +224,11 @@ class PerClassLoss(TakesLogits):
 
 def log_odds(z: Tensor) -> Tensor:
     """Return log p/(1 − p) of the softmax p of each row, exactly also where p is nearly 1."""
-    if z.shape[1] == 1:  # one class and no other: nothing to rank
+    if z.shape[1] == 1:  # there is only one class: nothing to rank
         return z
     is_largest = one_hot(z.argmax(1), z.shape[1])
     log_total = z.logsumexp(1, keepdim=True)
-    # Of the largest, 1 − p would be a difference of nearly equal numbers; all others have p ≤ ½.
+    # For the largest p, 1 − p could be a difference of nearly equal numbers; all others are at most ½.
     log_others_of_largest = z.masked_fill(is_largest, -torch.inf).logsumexp(1, keepdim=True)
     p = (z - log_total).exp().masked_fill(is_largest, 0.0)
     log_others = log_total + torch.log1p(-p)

@@ -298,7 +298,7 @@ class WMWLoss(PerClassLoss):
         sorted_scores, order = scores.t().contiguous().sort(1)  # rows are classes
         number_within = torch.searchsorted(sorted_scores.detach(), sorted_scores.detach() + self.gamma)
         sorted_weight = positive_weight.t().gather(1, order)
-        t = sorted_scores - sorted_scores.detach().mean(1, keepdim=True)  # powers of small numbers cancel less
+        t = sorted_scores - sorted_scores.detach().mean(1, keepdim=True)  # smaller numbers, whose powers cancel less
         x = t + self.gamma
         penalties = torch.zeros_like(t)
         for m in range(self.power + 1):

@@ -38,7 +38,8 @@ class RunningCounts:
     def add(self, soft: Statistic, hard: Statistic, rows: Tensor, length: int) -> tuple[Statistic, Statistic]:
         """Add a batch, and return both statistics with those of past batches added, of about ``length`` rows in all.
 
-        The gradient is that of the sum as if all of it changed like the current batch: a memory does not shrink it.
+        The gradient is that of the sum as if all of it changed like the current batch: past batches do not make it
+        smaller.
         """
         soft_cells = torch.stack(soft.cells())
         hard_cells = torch.stack(hard.cells())
@@ -65,7 +66,7 @@ class RunningCounts:
         return type(soft)(*used_soft.unbind(0)), type(hard)(*used_hard.unbind(0))
 
     def take_recent(self) -> Statistic | None:
-        """Return the hard statistic since the last step, or the remembered one if that is of more."""
+        """Return the hard statistic since the last step, or the remembered one if that covers more rows."""
         recent = self._recent
         self._recent = None
         if recent is not None and self._hard is not None and self._hard.sum() > recent.sum():

@@ -104,7 +104,7 @@ class RunningLoss(nn.Module):
     ) -> Tensor:
         """Return a metric loss at the running average of its counts, which the batch enters."""
         group = processes.resolve(loss.process_group)
-        statistic = processes.total_statistic(loss.counts(logits, targets, weight, mask), group)
+        statistic = processes.sum_statistic(loss.counts(logits, targets, weight, mask), group)
         cells = torch.stack(statistic.cells())
         current = wide(cells.detach())
         if not self.average.numel():

@@ -109,7 +109,7 @@ class LabellingLoss(TakesLogits):
             If targets are soft labels or weights are no whole numbers: a sample of weight 2 occurs twice.
         """
         if not is_traced(logits):
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index)
         if batch.logits.is_meta:
             raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")

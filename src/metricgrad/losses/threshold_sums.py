@@ -27,9 +27,9 @@ def sum_linear_steps(step: Linear, k: int, p: Tensor, *weights: Tensor, groups: 
     With ``groups``, one of K for each row, the sums of each group are apart, ``(k − 1, K·K)``, in the same time.
     """
     low, high, lower_slope, ramp_slope, upper_slope = step.pieces(_inner_thresholds(k, p))
-    if step.width == 1:  # every knot is a multiple of 1/2k, and a product finds the bin
+    if step.width == 1:  # every knot is a multiple of 1/2k, so a multiplication finds the bin
         knots = torch.arange(2 * k, dtype=p.dtype, device=p.device) / (2 * k)
-        bins = (p.detach() * (2 * k)).long().clamp(0, 2 * k - 1)  # NaN gets any bin, and stays NaN
+        bins = (p.detach() * (2 * k)).long().clamp(0, 2 * k - 1)  # NaN may get any bin, since its sums are NaN anyway
         low_index = (low * (2 * k)).round().long()
         high_index = (high * (2 * k)).round().long()
     else:
@@ -67,7 +67,7 @@ def sum_linear_steps(step: Linear, k: int, p: Tensor, *weights: Tensor, groups: 
 
 
 def _sum_from_right(x: Tensor) -> Tensor:
-    """Return at each place the sum of it and of all to its right."""
+    """Return the sums of each element and all to its right."""
     return x.flip(-1).cumsum(-1).flip(-1)
 
 

@@ -18,7 +18,7 @@ def without_autocast(method: Method) -> Method:
     @wraps(method)
     def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch has no such flag for the meta device
+        if kind == "meta" or not torch.is_autocast_enabled(kind):  # autocast does not know the meta device
             return method(self, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):
             return method(self, logits, *args, **kwargs)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MAX_EXHAUSTIVE_PAIRS = 1 << 16
 """Up to this many pairs of counts, evaluating all of them is faster than branch and bound."""
 PAIRS_AT_A_TIME = 1 << 18
-"""Pairs or boxes evaluated at a time, which limits the memory."""
+"""How many pairs or boxes are evaluated at a time, which limits the memory."""
 SPLITS_PER_SIDE = 6
-"""Into how many parts a box is split in each direction: a thousand boxes take hardly longer than ten."""
+"""Into how many parts a box is split in each direction; evaluating a thousand boxes takes hardly longer than ten."""
 
 
 class WorstLabelling(NamedTuple):
@@ -43,9 +43,9 @@ class Ranking:
         self.count = max(len(scores), 1)
         self.order = []
         self.rises = []
-        """The next score / n of each side: rises[side][a] is what one more than a gains."""
+        """rises[side][a]: by how much the gain grows from a to a + 1 samples of this side, the next score / n."""
         self.gains = []
-        """The sums of those before: gains[side][a] is that of the a highest."""
+        """gains[side][a]: the gain of the a highest scores of this side, the sum of the rises before."""
         for side in (labels, ~labels):
             rows = side.nonzero().squeeze(1)
             ordered, order = scores[rows].sort(descending=True)
@@ -95,7 +95,7 @@ class _PairSearch:
             return self._search_all()
         try:
             return self._search_by_bounds()
-        except (TypeError, AttributeError):  # not arithmetic alone, so it cannot be bounded
+        except (TypeError, AttributeError):  # a metric that uses more than plain arithmetic cannot be bounded
             return self._search_all()
 
     def compute_loss(self, hits: Tensor, alarms: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class _PairSearch:
         # A second bound by the slopes: the value in the middle plus the largest gain from there to a corner.
         by_slopes = values + self._bound_gain(self.rises[0], first_hits, hits, last_hits, limits.along_tp)
         by_slopes = by_slopes + self._bound_gain(self.rises[1], first_alarms, alarms, last_alarms, limits.along_fp)
-        return torch.fmin(by_parts, by_slopes)  # which ignores an unknown bound
+        return torch.fmin(by_parts, by_slopes)  # ``fmin`` ignores a bound that is NaN
 
     def _bound_gain(
         self, rises: Tensor, first: Tensor, middle: Tensor, last: Tensor, slopes: tuple[Tensor, Tensor]

@@ -160,21 +160,21 @@ class Point:
         # The predictor: a step towards products of zero, and what would be left of the gap after it.
         move = solve_newton(0.0, 0.0, 0.0)
         dx, droom, dup, dlow, dc, dslack, _ = move
-        t = self._step_length(move)
+        t = self._find_step_length(move)
         gap_left = copies @ ((self.up + t * dup) * (self.room + t * droom)).sum(1)
         gap_left = gap_left + copies @ ((self.low + t * dlow) * (self.x + t * dx)).sum(1)
         gap_left = float(gap_left + (self.slack + t * dslack) @ (self.c + t * dc))
         # The corrector: products as small as that allows, less those of the moves themselves.
         target = (gap_left / self.gap) ** 3 * self.product
         move = solve_newton(target - dup * droom, target - dlow * dx, target - dslack * dc)
-        t = self._step_length(move)
+        t = self._find_step_length(move)
         for name, part in zip(("x", "room", "up", "low", "c", "slack", "omega"), move, strict=True):
             setattr(self, name, getattr(self, name) + t * part)
         self._update_gap()
         return t
 
-    def _step_length(self, move: tuple[Tensor, ...]) -> float:
-        """Return how far along a move everything stays positive, a little short of the boundary."""
+    def _find_step_length(self, move: tuple[Tensor, ...]) -> float:
+        """Return how much of a move can be made until something is no longer positive, a little less than that."""
         here = self.x, self.room, self.up, self.low, self.c, self.slack
         ratios = [(part / value).flatten() for part, value in zip(move, here, strict=False)]
         worst = float(torch.cat(ratios).min())
@@ -245,7 +245,7 @@ def solve_game(game: Game, tol: float, max_steps: int = 300) -> GameSolution:
     lower = -torch.inf
     upper = torch.inf
     best_marginals = point.marginals()
-    # Best answers are computed once the gap is below this, since far from the solution they say little.
+    # Best answers are computed once the gap is below this: far from the solution their bounds are loose.
     gap_to_answer = 0.5
     step_length = 1.0
     for step in range(max_steps + 1):

@@ -104,7 +104,7 @@ class EnsembleCodec:
     def _restore_ours(self, files: Files, folder: str, about: SavedMember, labels: Labels) -> Any:
         """Return one of our estimators, of the same labels as the ensemble."""
         own = {name.removeprefix(f"{folder}/"): data for name, data in files.items() if name.startswith(f"{folder}/")}
-        manifest, inner = folders.unpacked(own, folder)
+        manifest, inner = folders.unpack_files(own, folder)
         if manifest.get("estimator") != about["kind"]:
             got = str(manifest.get("estimator"))[:80]
             raise ValueError(f"folder: expected a {about['kind']} in {folder}, got {got!r}")
@@ -188,7 +188,7 @@ def _try_members(estimator: MetricEnsembleClassifier) -> None:
         encoder = estimator.encoder_
         encoded = [member for member in estimator.members_ if member.view != "given"]
         scores = [member.scores(encoder.encode(row, member.view), labels) for member in encoded]
-    except Exception as error:  # whatever lies in the parts has its own
+    except Exception as error:  # the parts may raise anything
         raise ValueError(f"folder: its members cannot score a row: {first_line(error)}") from error
     if any(tuple(one.shape) != tuple(wanted) or not one.isfinite().all() for one in scores):
         raise ValueError(f"folder: expected scores of shape {tuple(wanted)} from every member")

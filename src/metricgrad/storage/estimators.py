@@ -74,9 +74,9 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
     return place
 
 
-def packed(estimator: Any) -> Files:
+def pack_estimator(estimator: Any) -> Files:
     """Return the files that ``save`` would write."""
-    return folders.packed(*_write(estimator))
+    return folders.pack_files(*_write(estimator))
 
 
 def _write(estimator: Any) -> tuple[Contents, Files]:
@@ -123,10 +123,10 @@ def load(
         If files are missing or changed, the format is another one, or a parameter or a trusted type is missing.
 
     """
-    return restored(*folders.read(Path(folder)), model, trusted=trusted, **parameters)
+    return restore_estimator(*folders.read(Path(folder)), model, trusted=trusted, **parameters)
 
 
-def restored(
+def restore_estimator(
     manifest: Contents,
     files: Files,
     model: Any = None,
@@ -135,20 +135,20 @@ def restored(
     **parameters: Any,
 ) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier | MetricEnsembleClassifier:
     """Do as ``load`` for a manifest and files that were read and verified already."""
-    _, written, fitted = checked(manifest, files)
-    completed = manifests.complete(written, parameters if model is None else parameters | {"model": model})
+    _, written, fitted = check_manifest(manifest, files)
+    completed = manifests.complete_parameters(written, parameters if model is None else parameters | {"model": model})
     codec = _CODECS[manifest["estimator"]]
     saved = Saved(completed, fitted, cast("Manifest", manifest), files, trusted)
     return codec.restore(saved)  # type: ignore[no-any-return]
 
 
-def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attributes]:
+def check_manifest(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attributes]:
     """Return the estimator's class, its parameters and fitted attributes, as far as the JSON files hold them."""
     try:
         strict_json.check(manifest, manifests.Manifest, folders.MANIFEST)
         codec = _CODECS[manifest["estimator"]]
         sound = cast("Manifest", manifest)
-        fitted = manifests.fitted_attributes(sound)
+        fitted = manifests.read_attributes(sound)
         written = {key: manifests.read_parameter(key, data) for key, data in manifest["parameters"].items()}
         if unknown := written.keys() - (signature(codec.kind).parameters.keys() - {*codec.in_files}):
             kind = codec.kind.__name__
@@ -163,5 +163,5 @@ def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attribut
 
 _CODECS: dict[str, Codec] = {
     codec.kind.__name__: codec
-    for codec in (NetworkCodec(), TreesCodec(), ThresholdedCodec(), EnsembleCodec(packed, restored))
+    for codec in (NetworkCodec(), TreesCodec(), ThresholdedCodec(), EnsembleCodec(pack_estimator, restore_estimator))
 }

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.atomic_files import write_file, write_folder
-from metricgrad.strict_json import Sha256, check, read_file, sealed, sha256, unsealed
+from metricgrad.strict_json import Sha256, check, read_file, seal, sha256, unseal
 from metricgrad.strict_json import as_json as as_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Files = dict[str, bytes]
 """Files by name, with what is in them."""
 
 FORMAT = 1
-"""Grows when an older version of this library could not read what is written."""
+"""The version of the format: it grows when an older version of this library could not read what is written."""
 
 MANIFEST = "manifest.json"
 
@@ -36,16 +36,16 @@ def write(folder: Path, contents: Contents, files: Files, overwrite: bool = Fals
     replaced = folder.exists()
     if replaced:
         _check_replaceable(folder, overwrite)
-    write_folder(folder, packed(contents, files), replaced)
+    write_folder(folder, pack_files(contents, files), replaced)
 
 
 def rewrite(folder: Path, changes: Contents) -> None:
     """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
     manifest = _read_manifest(folder)
-    write_file(folder / MANIFEST, sealed({**manifest, **changes}))
+    write_file(folder / MANIFEST, seal({**manifest, **changes}))
 
 
-def packed(contents: Contents, files: Files) -> Files:
+def pack_files(contents: Contents, files: Files) -> Files:
     """Return all files of a folder, the manifest among them."""
     for name in files:
         if not _FILE.fullmatch(name) or name == MANIFEST:
@@ -53,7 +53,7 @@ def packed(contents: Contents, files: Files) -> Files:
                 f"files: expected names of letters, digits, '.', '_', '-' and at most three '/', got {name!r}"
             )
     hashes = {name: sha256(data) for name, data in files.items()}
-    return {**files, MANIFEST: sealed({"format": FORMAT, **contents, "files": hashes})}
+    return {**files, MANIFEST: seal({"format": FORMAT, **contents, "files": hashes})}
 
 
 # Reading
@@ -65,7 +65,7 @@ def read(folder: Path) -> tuple[Contents, Files]:
     return manifest, _read_files(folder, manifest)
 
 
-def unpacked(files: Files, name: str) -> tuple[Contents, Files]:
+def unpack_files(files: Files, name: str) -> tuple[Contents, Files]:
     """Do as ``read`` for files that are in memory already; ``name`` is that of their folder."""
     manifest = _check_manifest(files.get(MANIFEST, b""), name)
     for one, wanted in manifest["files"].items():
@@ -100,7 +100,7 @@ def _check_manifest(data: bytes, folder: str) -> Contents:
     if not data.rstrip().endswith(b"}") or b'"sha256"' not in data:
         raise _no_manifest(folder)
     try:
-        manifest: Contents = unsealed(data, dict[str, Any], f"{MANIFEST} in {folder!r}")
+        manifest: Contents = unseal(data, dict[str, Any], f"{MANIFEST} in {folder!r}")
         check(manifest.get("format"), int, "format")
     except ValueError as error:
         raise ValueError(f"folder: {error}") from error

@@ -1,7 +1,7 @@
 """Forests in files: the nodes of their trees as safetensors, the rest as JSON.
 
-skops could write them too, but to read them it imports all of scikit-learn, and trees one by one take their time. What
-is read is checked: scikit-learn follows the nodes of a tree without looking.
+skops could write them too, but to read them it imports all of scikit-learn, and it reads the trees one by one, which is
+slow. What is read is checked, since scikit-learn follows the nodes of a tree without any check.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SavedForests(TypedDict):
 
 
 def write_forests(models: list[Any], name: str) -> Files | None:
-    """Return the files of a member, or None if it is anything else than plain forests."""
+    """Return the files of a member; None unless its models are plain forests."""
     if not all(type(one) in _FORESTS and _is_plain(one) for one in models):
         return None
     try:
@@ -65,7 +65,7 @@ def write_forests(models: list[Any], name: str) -> Files | None:
 
 
 def _is_plain(forest: Any) -> bool:
-    """Return whether nothing would be lost: names of features, or scores of the rows that a tree left out."""
+    """Return whether a forest has nothing that the files lack: names of features, or scores of out-of-bag rows."""
     return not hasattr(forest, "feature_names_in_") and not forest.oob_score
 
 
@@ -140,7 +140,7 @@ def _restore(about: SavedForest, arrays: dict[str, np.ndarray]) -> Any:
     nodes = np.zeros(len(arrays["feature"]), _NODE)
     for field in _NODE.names:
         nodes[field] = arrays[field]
-    codes = [np.arange(number, dtype=np.float64) for number in numbers]  # trees are fitted on the numbers of classes
+    codes = [np.arange(number, dtype=np.float64) for number in numbers]  # trees are fitted on class indices
     forest.estimators_ = []
     ends = np.cumsum(arrays["sizes"])
     for start, end, depth, seed in zip(ends - arrays["sizes"], ends, arrays["depths"], arrays["seeds"], strict=True):
@@ -181,7 +181,7 @@ def _check_arrays(arrays: dict[str, np.ndarray], features: int, outputs: tuple[i
     size_of_tree = np.repeat(sizes, sizes)
     place = np.arange(count) - start_of_tree
     is_split = arrays["left_child"] != -1
-    for side in ("left_child", "right_child"):  # written after their parents, so that no path goes round
+    for side in ("left_child", "right_child"):  # children come after their parents, so that no path is a circle
         child = arrays[side]
         if not ((child > place) & (child < size_of_tree))[is_split].all():
             raise ValueError("expected children among the nodes")

@@ -1,6 +1,6 @@
 """Logistic regressions in files: coefficients as safetensors, the rest as JSON.
 
-skops could write them too, but to read them it imports all of scikit-learn, which takes longer than all else.
+skops could write them too, but to read them it imports all of scikit-learn, which takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SavedModels(TypedDict):
 
 
 def write_models(models: list[Any], name: str) -> Files | None:
-    """Return the files of a member, or None if it is anything else than logistic regressions."""
+    """Return the files of a member; None unless its models are logistic regressions."""
     flattened = list(flatten_models(models))
     regressions = [one for one in flattened if not isinstance(one, float)]
     if not regressions or not all(type(one) is LogisticRegression for one in regressions):

@@ -277,7 +277,7 @@ def _read_tuning(tuning: SavedTuning, labels: Labels) -> TuningSummary:
     return found
 
 
-def fitted_attributes(manifest: Manifest) -> Attributes:
+def read_attributes(manifest: Manifest) -> Attributes:
     """Return the attributes that ``describe`` wrote."""
     classes, features, tuning = decode(manifest["classes"]), manifest["features"], manifest["tuning"]
     if not isinstance(classes, np.ndarray) or len(classes) < (1 if manifest["task"] == "multilabel" else 2):
@@ -331,7 +331,7 @@ def read_history(files: Files, models: int, steps: bool = False) -> dict[str, An
 
 @dataclass(frozen=True)
 class _Absent:
-    """The place of a parameter that could not be written."""
+    """Stands for a parameter that could not be written."""
 
     was: str
 
@@ -347,7 +347,7 @@ def _encode_value(key: str, value: Any) -> Any:
 
 
 def read_parameter(key: str, data: Any) -> Any:
-    """Return the value of a parameter, or the mark of one that could not be written, for ``complete``."""
+    """Return the value of a parameter, or the mark of one that could not be written, for ``complete_parameters``."""
     if isinstance(data, dict) and data.get("type") == "not written":
         return _Absent(str(data["was"]))
     if key in _METRICS and strict_json.names_code(data):
@@ -363,7 +363,7 @@ def list_unwritten(manifest: Mapping[str, Any]) -> list[str]:
     return [key for key, data in parameters.items() if isinstance(data, dict) and data.get("type") == "not written"]
 
 
-def complete(written: Attributes, given: Attributes) -> Attributes:
+def complete_parameters(written: Attributes, given: Attributes) -> Attributes:
     """Return the parameters with the given ones in the place of those that could not be written."""
     absent = {key: value.was for key, value in written.items() if isinstance(value, _Absent)}
     for key in given.keys() - absent.keys():

@@ -95,7 +95,7 @@ def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -
             raise ValueError(f"model: expected {key!r} of shape {wanted.get(key)} as saved, got {got.get(key)}")
         if own:
             network.load_state_dict(state)
-        else:  # which has no memory yet: copies of the weights become its own
+        else:  # the network has no memory yet: copies of the weights become its own
             kinds = {key: value.dtype for key, value in network.state_dict().items()}
             copies = {key: value.to(kinds[key], copy=True) for key, value in state.items()}
             network.load_state_dict(copies, assign=True)

@@ -14,7 +14,7 @@ RUNTIME = "com.microsoft"
 """The domain of the operators of ONNX Runtime alone."""
 OUTPUTS = ("scores", "labels")
 
-_OPSETS = {"": 17, LEARNING: 3, RUNTIME: 1}  # runtimes have known these, and this format, since 2022
+_OPSETS = {"": 17, LEARNING: 3, RUNTIME: 1}  # runtimes since 2022 support these versions, and this format
 _FORMAT = 8
 
 
@@ -41,7 +41,7 @@ class Graph:
     def add(self, kind: str, *inputs: str, name: str | None = None, output: int = 0, **attributes: Any) -> str:
         """Add an operator, of which one output is used."""
         name = name or f"/{kind}_{len(self.nodes)}"
-        outputs = [*(f"{name}_{i}" for i in range(output)), name]  # those before the one wanted are not used
+        outputs = [*(f"{name}_{i}" for i in range(output)), name]  # nobody reads the outputs before the wanted one
         self.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **attributes))
         return name
 

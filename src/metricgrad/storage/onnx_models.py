@@ -148,7 +148,7 @@ class _Views:
         return self._scaled
 
 
-# The models of members: what they say as cross_fitting.probabilities does
+# The models of members: as cross_fitting.predict_probabilities returns their scores
 
 
 def _add_probabilities(graph: Graph, model: Any, views: _Views, view: View, labels: Labels) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WORD = r"[\p{L}\p{N}_]+"  # what Python's \w+ is
 _SHORTEST_WORD = 2
 _NO_WORD = "\x01"
-_LOCALE = "C.UTF-8"  # where texts become lower case; of all locales the one that containers have
+_LOCALE = "C.UTF-8"  # the locale in which texts become lower case; containers have this one
 _SECONDS_PER_DAY = 86_400.0
 _FIRST_DAY = 946_684_800.0  # 2000-01-01
 

@@ -65,7 +65,7 @@ def add_forest(graph: Graph, forest: Any, x: str, values_of: Callable[[Any], np.
 def add_boosted_trees(graph: Graph, backend: Backend, data: bytes, outputs: int, x: str) -> str:
     """Add the logits of boosted trees, ``(rows, outputs)``; ``data``: the model in the library's own format.
 
-    Of XGBoost that is JSON; they are float32 then, and float64 for LightGBM.
+    Of XGBoost that is JSON, and the logits are float32; for LightGBM they are float64.
     """
     if backend == "xgboost":
         trees, classes, start = _read_xgboost(json.loads(data))

@@ -55,7 +55,7 @@ def save_rule(rule: Rule, path: str | Path) -> Path:
     except NotPlainError as error:
         raise ValueError(f"rule: expected one of this library, got {rule!r}; a file holds no code") from error
     place = Path(path).resolve()
-    write_file(place, strict_json.sealed({"format": 1, "metricgrad": __version__, "rule": encoded}))
+    write_file(place, strict_json.seal({"format": 1, "metricgrad": __version__, "rule": encoded}))
     return place
 
 
@@ -79,7 +79,7 @@ def load_rule(path: str | Path) -> Rule:
 
     """
     place = Path(path)
-    contents = strict_json.unsealed(strict_json.read_file(place), _RuleFile, place.name)
+    contents = strict_json.unseal(strict_json.read_file(place), _RuleFile, place.name)
     try:
         rule = decode(contents["rule"])
     except (LookupError, TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import skops  # noqa: F401  # that it is missing is said when this module is imported
+import skops  # noqa: F401  # so that a missing skops is reported when this module is imported
 
 from metricgrad.strict_json import first_line
 
@@ -25,7 +25,7 @@ def dump(part: Any) -> bytes:
         data: bytes = io.dumps(part)
         io.loads(data, trusted=io.get_untrusted_types(data=data))
         return data
-    except Exception as error:  # skops has its own, and so has whatever lies in the part
+    except Exception as error:  # skops raises errors of its own, and so may whatever lies in the part
         raise ValueError(f"estimator: skops cannot write it: {first_line(error)}") from error
 
 

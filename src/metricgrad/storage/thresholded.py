@@ -1,4 +1,4 @@
-"""A saved ``ThresholdedClassifier``: the classifier that it wraps, as it was given and fitted, by skops."""
+"""A saved ``ThresholdedClassifier``: the classifier that it wraps, fitted and not, is written by skops."""
 
 from __future__ import annotations
 

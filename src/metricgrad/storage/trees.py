@@ -9,7 +9,7 @@ import numpy as np
 from metricgrad import strict_json
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.integrations.boosting.hooks import check_backend
-from metricgrad.integrations.boosting.libraries import LIBRARIES, imported
+from metricgrad.integrations.boosting.libraries import LIBRARIES, import_library
 from metricgrad.storage import folders
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import HISTORY, Boosters, Categories, read_history
@@ -36,7 +36,7 @@ class TreesCodec:
             _name_file(backend, i): LIBRARIES[backend].dump(booster) for i, booster in enumerate(estimator.boosters_)
         }
         files[HISTORY] = folders.as_json(encode({"history": estimator._histories}))
-        return Written({"boosters": about}, files, {backend: imported(backend).__version__})
+        return Written({"boosters": about}, files, {backend: import_library(backend).__version__})
 
     def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["boosters"]

@@ -28,13 +28,13 @@ _TYPES_OF_ITEMS: dict[str, tuple[type, ...]] = {
     "O": (bool, int, float, str, type(None)),
 }
 """The kinds of numpy arrays, and what their items are."""
-# The types by name, with the length of texts if any, which is not believed: it may be 500 million.
+# The types by name, with the length of texts if any. That length is not trusted: a file may claim 500 million.
 _DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|object|[<>][iuf][248]|(?P<text>[<>]U\d{1,9})")
 _NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 class NotPlainError(TypeError):
-    """The value is none that plain data can hold."""
+    """Plain data cannot hold the value."""
 
 
 def encode(value: Any) -> Any:

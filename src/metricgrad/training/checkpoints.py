@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from metricgrad.atomic_files import replacing, sync, temporary
+from metricgrad.atomic_files import make_temporary_path, replacing, wait_until_written
 from metricgrad.training import states
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Checkpoint:
                 file.flush()
                 if fcntl is None:
                     file.close()  # Windows renames no open file
-            sync(self.path.parent)  # so that the renaming lasts through a power cut
+            wait_until_written(self.path.parent)  # so that the renaming lasts through a power cut
         except OSError as error:
             kept = "; the previous one is kept" if self.path.is_file() else ""
             raise OSError(
@@ -132,7 +132,7 @@ class Checkpoint:
     def _open_new_file(self) -> tuple[Path, IO[bytes]]:
         """Return a new file beside the checkpoint that no other process writes to, locked while it is open."""
         while True:
-            path = temporary(self.path, mark=".")
+            path = make_temporary_path(self.path, mark=".")
             file = path.open("xb")
             if _lock(file) is not False and path.exists():
                 return path, file

@@ -36,7 +36,7 @@ Batches = Literal["stratified", "shuffled"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How to train.
 
     ``batches``: "stratified" spreads every class (of multi-label data: rows with any label) evenly over the batches,
@@ -123,7 +123,7 @@ def train(
     model: nn.Module,
     loss: nn.Module,
     data: TrainingData,
-    settings: Settings,
+    settings: TrainingSettings,
     evaluate: Callable[[nn.Module], tuple[float, ...]] | None = None,
     seed: int = 0,
     before_epoch: Callable[[int], object] | None = None,
@@ -201,7 +201,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _make_optimiser(parameters: list[nn.Parameter], settings: Settings) -> Any:
+def _make_optimiser(parameters: list[nn.Parameter], settings: TrainingSettings) -> Any:
     rate = settings.learning_rate
     decay = settings.weight_decay
     if settings.optimiser == "sgd":

@@ -14,8 +14,8 @@ import pytest
 
 from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.number_texts import format_value
-from metricgrad.comparison.report.page import render, scripts, style, write
-from metricgrad.comparison.report.page_size import MOST_CLASSES, slim
+from metricgrad.comparison.report.page import join_scripts, join_styles, render, write
+from metricgrad.comparison.report.page_size import MOST_CLASSES, shrink_payload
 from metricgrad.comparison.report.payload import Payload
 from metricgrad.comparison.report.section import ASSETS, Section
 from metricgrad.comparison.report.sections import EVALUATION, RUNS, SECTIONS
@@ -73,7 +73,7 @@ def test_the_policy_lets_in_its_own_script_and_style_alone(example: Example) -> 
 
 
 def test_scripts_never_write_markup() -> None:
-    text = scripts(SECTIONS)
+    text = join_scripts(SECTIONS)
     assert "textContent" in text
     assert "\n//" not in text
     assert not re.findall(
@@ -93,7 +93,7 @@ def test_every_section_has_its_files_and_every_file_its_section() -> None:
         assert section.title
         assert f"{section.name}.js" in files or not section.drawn, section.name
         assert not section.script() or f'section("{section.name}", {{' in section.script()
-        assert not section.style() or section.style() in style(every)
+        assert not section.style() or section.style() in join_styles(every)
         assert ("alone: true" in section.script()) == section.alone
 
 
@@ -212,7 +212,7 @@ def test_of_many_classes_some_are_kept_and_the_page_says_so(example: Example) ->
     payload = simulate(rows=300, contenders=4, classes=names).payload
     first = next(iter(payload["details"].values()))
     first["confusion"] = [[i * 60 + j for j in range(60)] for i in range(60)]
-    small = slim(payload, SECTIONS)
+    small = shrink_payload(payload, SECTIONS)
     assert small["protocol"][:-1] == payload["protocol"]
     assert "Of 60 classes the 30 most frequent are drawn" in small["protocol"][-1]
     kept = small["details"][next(iter(payload["details"]))]

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.column_summaries import MISSING, OTHERS, choose_examples, draw_bars, group_cells
-from metricgrad.comparison.report.page_size import MOST_CLASSES, slim
+from metricgrad.comparison.report.page_size import MOST_CLASSES, shrink_payload
 from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
 from metricgrad.comparison.report.sections.columns import ColumnsSection
 from metricgrad.comparison.report.sections.importance import MOST_COLUMNS, MOST_POINTS, ImportanceSection
@@ -131,7 +131,7 @@ def test_of_many_classes_the_dependence_is_of_those_that_are_drawn() -> None:
     (each,) = ImportanceSection().measure_study(model)["dependence"]
     payload = simulate(rows=200, contenders=2, classes=list(names)).payload
     payload["data"]["balance"] = (targets.sum(0) / 80).tolist()
-    kept = slim(payload, [])["data"]["classes"][:-1]
+    kept = shrink_payload(payload, [])["data"]["classes"][:-1]
     assert [one[0] * labels for one in each["scores"]] == pytest.approx([int(name.split()[1]) for name in kept])
 
 

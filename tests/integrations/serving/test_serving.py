@@ -25,7 +25,7 @@ pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
 jsonschema = pytest.importorskip("jsonschema")
 
-from metricgrad.integrations.serving.application import Service, Settings, create_application  # noqa: E402
+from metricgrad.integrations.serving.application import Service, ServiceSettings, create_application  # noqa: E402
 
 FAST: dict[str, Any] = {"contenders": "logistic regression", "repeats": 2, "jobs": 1}
 LIMITS: dict[str, Any] = {"most_rows": 50, "most_bytes": 20_000}
@@ -39,7 +39,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> mg.Study:
 @pytest.fixture(scope="module")
 def port(study: mg.Study, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A real server in a thread, on a free port."""
-    application = create_application(Settings(str(study.path), str(tmp_path_factory.mktemp("counters")), **LIMITS))
+    application = create_application(
+        ServiceSettings(str(study.path), str(tmp_path_factory.mktemp("counters")), **LIMITS)
+    )
     config = uvicorn.Config(application, port=0, log_level="error", access_log=False)
     socket = config.bind_socket()
     socket.listen()  # so that requests wait until it is ready
@@ -79,7 +81,7 @@ def test_several_classes_and_labels(data: Any, tmp_path: Path) -> None:
     target = ["label 0", "label 1", "label 2"] if data is multilabel else "kind"
     study = mg.compare(frame, target, out=tmp_path / "run", **FAST)
     (tmp_path / "counters").mkdir()
-    service = Service(Settings(str(study.path), str(tmp_path / "counters")))
+    service = Service(ServiceSettings(str(study.path), str(tmp_path / "counters")))
     rows = data(30, seed=1).drop(columns=target)
     found = service.predict_records(rows.to_dict("records"))
     scores = study.model.predict_scores(rows)

@@ -91,9 +91,9 @@ class Measures:
 
 
 def choose_empty_classes(task: str) -> EmptyClasses:
-    """Return what averages over classes do with one that has no rows in the new data: they leave it out.
+    """Return whether averages over classes skip those without rows in the new data: their value is not known.
 
-    Its value is not known. Of two classes there is no average.
+    A binary task has no average.
     """
     return "count" if task == "binary" else "skip"
 

@@ -175,7 +175,7 @@ class _Output:
             "missing": dict(found.gaps.missing),
             "unknown": dict(found.gaps.unknown),
         }
-        runs.write(self.path / RECORDS / f"{name}.json", strict_json.sealed({**record}))
+        runs.write(self.path / RECORDS / f"{name}.json", strict_json.seal({**record}))
         runs.write(self.path / name, found.content)
         self.records[name] = record
 
@@ -217,7 +217,7 @@ def _open_output(path: Path, call: str, names: set[str], force: bool) -> Iterato
 def _read_record(path: Path) -> Record | None:
     """Return a record, None if it cannot be used: its file has to be made again."""
     try:
-        found: Record = strict_json.unsealed(runs.read_bytes(path), Record, path.name)
+        found: Record = strict_json.unseal(runs.read_bytes(path), Record, path.name)
     except ValueError:
         return None
     return found

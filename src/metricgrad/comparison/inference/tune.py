@@ -137,9 +137,10 @@ class Expected(NamedTuple):
 
 
 def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.ndarray, costs: Cost | None) -> Expected:
-    """Return the means over rules that are tuned on resamples, on the rows left out, but nothing better than here.
+    """Return the mean values of rules that are tuned on resamples and evaluated on the rows that these leave out.
 
-    Such a rule may break the constraint on the rows left out and gain by it, so that its value alone says too much.
+    No mean is better than the value of ``tuning.rule`` here: a rule that breaks the constraint on the rows left out may
+    have a higher metric there, which the tuned rule is not allowed to reach.
     """
     here = protocol.evaluate_constraints(goal, tuning.rule, scores, targets)
     drawn = []

@@ -94,13 +94,13 @@ def _group_numbers(column: Column, cells: pd.Series, most: int) -> Groups:
 
 
 def _divide_into_groups(counts: np.ndarray, most: int) -> np.ndarray:
-    """Return where groups of about the same size begin among ordered values; a value of many cells is one of them."""
+    """Return where groups of about the same size begin among ordered values; a frequent value is a group of its own."""
     average_size = counts.sum() / most
     frequent = np.flatnonzero(counts >= average_size)
     counts_of_others = counts.copy()
     counts_of_others[frequent] = 0
     cells_so_far = counts_of_others.cumsum()
-    # A frequent value divides its neighbours, so that it costs two groups; the others share those that are left.
+    # A frequent value is one group, and divides its neighbours into two: that takes two groups of ``most``.
     number = max(1, most - 2 * len(frequent))
     wanted_sizes = cells_so_far[-1] * np.arange(1, number) / number
     inner = np.searchsorted(cells_so_far, wanted_sizes) + 1
@@ -132,10 +132,10 @@ def format_number(value: float) -> str:
 
 
 def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.ndarray, list[str], list[float]]:
-    """Return positions of cells that stand for the column: their positions, names, and numbers (none of categories).
+    """Return examples of a column's cells: their positions, names, and numbers (none for categories).
 
-    The most frequent categories; numbers and dates that divide the cells evenly, or, if most of these are the same, the
-    different ones.
+    These are the most frequent categories; of numbers and dates, quantiles of the cells or, if most cells are equal, of
+    the distinct values.
     """
     if column.kind == "category":
         texts = _to_texts(cells)
@@ -153,7 +153,7 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
         shares = np.linspace(0.01, 0.99, most)
         quantiles = ascending[_round_to_places(shares, len(ascending))]
         places = np.unique(np.searchsorted(values, quantiles))
-        if len(places) < most / 2:  # most cells are the same: divide the different ones
+        if len(places) < most / 2:  # most cells are equal
             places = np.unique(_round_to_places(shares, len(values)))
         first = first[places]
     chosen = order[first]
@@ -162,7 +162,7 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
 
 
 def _round_to_places(shares: np.ndarray, length: int) -> np.ndarray:
-    """Return the places that shares of a list of this length are nearest to."""
+    """Return indices into a sorted list of this length, from shares of the way through it."""
     return np.round(shares * (length - 1)).astype(int)
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def write_comparison_report(compared: Compared) -> None:
     """Write ``report.html`` into the run folder."""
     payload = make_payload(compared)
-    with writing(compared.space.path):
-        page.write(payload, compared.space.path / "report.html")
+    with writing(compared.run_writer.path):
+        page.write(payload, compared.run_writer.path / "report.html")
 
 
 def make_payload(compared: Compared) -> Payload:
@@ -58,7 +58,7 @@ def predict_test_rows(
     decisions = [getattr(outcome, kind) for outcome in outcomes]
     rules = [decision.rule for decision in decisions]
     dataset, parts = compared.plan.dataset, compared.plan.parts
-    scores = [read_moved_scores(compared.space, dataset, parts, outcome) for outcome in outcomes]
+    scores = [read_moved_scores(compared.run_writer, dataset, parts, outcome) for outcome in outcomes]
     rows = [compared.plan.parts[outcome.repeat].test for outcome in outcomes]
     decided = [np.asarray(rule(some)).astype(int) for rule, some in zip(rules, scores, strict=True)]
     return Predictions(
@@ -77,7 +77,7 @@ def predict_test_rows(
         costs=dataset.take_costs(np.concatenate(rows)),
         probabilities=None
         if dataset.costs is None
-        else np.concatenate([compared.space.read_outcome_scores(outcome, None) for outcome in outcomes]),
+        else np.concatenate([compared.run_writer.read_outcome_scores(outcome, None) for outcome in outcomes]),
     )
 
 

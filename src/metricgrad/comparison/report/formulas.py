@@ -41,7 +41,7 @@ def add_formulas(payload: Payload) -> None:
         metric = metrics.get(name)
         formula = _find_formula(name, metric, payload["data"]["classes"])
         if formula is None and metrics.of_counts(metric):
-            formula = {"title": _title(name), "tabulated": True}
+            formula = {"title": _write_title(name), "tabulated": True}
             _tabulate(payload, name, metric)
         if formula is not None:
             formulas[name] = formula
@@ -76,15 +76,15 @@ def _find_formula(name: str, metric: metrics.Metric, classes: Sequence[str]) -> 
         return None
     if not count_values(metric):
         steps = trace(metric)
-        return None if steps is None else {"title": _title(name), "steps": steps}
+        return None if steps is None else {"title": _write_title(name), "steps": steps}
     drawn = classes[-1:] if len(classes) == 2 and max(count_values(metric).values()) == 1 else classes
     steps_of_class = [[one, trace(of_classes(metric, [k]))] for k, one in enumerate(drawn)]
     if any(steps is None for _, steps in steps_of_class):
         return None
-    return {"title": _title(name), "steps_of_class": steps_of_class}
+    return {"title": _write_title(name), "steps_of_class": steps_of_class}
 
 
-def _title(name: str) -> str:
+def _write_title(name: str) -> str:
     """Return a metric's name as people write it, without the module of one's own."""
     return format_metric(name.rpartition(":")[2])
 

@@ -94,7 +94,7 @@ def _divide_evenly(found: Curve, number: int) -> set[float]:
 
 
 def _shorten(score: float, below: float) -> float:
-    """Return the number of fewest digits that takes the same rows as ``score`` when the next lower one is ``below``."""
+    """Return the shortest threshold that predicts the same rows as ``score``, whose next lower score is ``below``."""
     for digits in range(3, 17):
         short = float(f"{score:.{digits}g}")
         if below < short <= score:

@@ -20,7 +20,7 @@ from metricgrad.atomic_files import write_file
 from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError
 from metricgrad.comparison.metric_titles import read_metric_title
 from metricgrad.comparison.report.formulas import find_library_formulas
-from metricgrad.comparison.report.page_size import as_text, slim
+from metricgrad.comparison.report.page_size import as_text, shrink_payload
 from metricgrad.comparison.report.section import read_asset
 from metricgrad.comparison.report.sections import SECTIONS
 
@@ -46,15 +46,15 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     """
     if "formulas" not in payload:
         payload = {**payload, "formulas": find_library_formulas(payload)}
-    payload = slim(payload, sections)
+    payload = shrink_payload(payload, sections)
     sections = [section for section in sections if payload["data"]["task"] in section.tasks]
     summary, *others = ((section, markup) for section in sections if (markup := section.html(payload)))
     choice = next((i for i, (section, _) in enumerate(others) if section.drawn), len(others))
     shipped = payload["details"].get(payload["verdict"]["ship"])
     drawn = [section for section in sections if section.drawn and (shipped or section.alone)]
     tables = "".join(section.table(payload, shipped or {}) for section in drawn)
-    css = style(sections)
-    script = scripts(sections)
+    css = join_styles(sections)
+    script = join_scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -129,7 +129,7 @@ def check_output(path: Path, force: bool, option: str) -> None:
         raise UserError(f"{path}: exists already; choose another {option}, or replace it with --force", WRITE)
 
 
-def scripts(sections: Sequence[Section]) -> str:
+def join_scripts(sections: Sequence[Section]) -> str:
     """Return the one script of the page, without lines of comment; a section's own names are not seen outside of it."""
     own = [f"{{\n{script}\n}}" for section in sections if (script := section.script())]
     shared = [read_asset(name) for name in ("metrics.js", "charts.js", "view.js")]
@@ -137,7 +137,7 @@ def scripts(sections: Sequence[Section]) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
-def style(sections: Sequence[Section]) -> str:
+def join_styles(sections: Sequence[Section]) -> str:
     """Return the one style sheet of the page."""
     return "\n".join([read_asset("report.css"), *filter(None, (section.style() for section in sections))])
 

@@ -27,7 +27,7 @@ _KEYS_OF_LONG_TEXTS = {"command", "text"}
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
-def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
+def shrink_payload(payload: Payload, sections: Sequence[Section]) -> Payload:
     """Return a copy that fits; its ``protocol`` says what was left out. What came from a page fits already."""
     if payload.get("slim"):
         return payload
@@ -35,7 +35,7 @@ def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
     notes = {}
     if len(small["data"]["classes"]) > MOST_CLASSES:
         notes["classes"] = _keep_frequent(small, sections)
-    steps = _steps(small, sections)
+    steps = _shrink_by_steps(small, sections)
     while len(as_text(small).encode()) > MOST_BYTES and (step := next(steps, None)):
         subject, note = step
         notes[subject] = note
@@ -49,11 +49,11 @@ def _clean(value: Any, exact: Set[str], key: str = "") -> Any:
     if type(value) is int:  # most of what there is
         return value
     if isinstance(value, dict):
-        return {_text(str(k), key): _clean(v, exact, k) for k, v in value.items()}
+        return {_shorten_text(str(k), key): _clean(v, exact, k) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(v, exact, key) for v in value]
     if isinstance(value, str):
-        return _text(value, key)
+        return _shorten_text(value, key)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -61,7 +61,7 @@ def _clean(value: Any, exact: Set[str], key: str = "") -> Any:
     return value
 
 
-def _text(text: str, key: str) -> str:
+def _shorten_text(text: str, key: str) -> str:
     limit = 20 * MOST_LETTERS if key in _KEYS_OF_LONG_TEXTS else MOST_LETTERS
     return _UNFIT.sub("�", text if len(text) <= limit else text[: limit - 1] + "…")
 
@@ -86,7 +86,7 @@ def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
     return f"Of {total} classes the {MOST_CLASSES} most frequent are drawn; the leaderboard counts all of them."
 
 
-def _steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
+def _shrink_by_steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
     """Make the payload smaller, in place, step by step; yield after each its subject and what to say about it."""
     steps = sorted((step, i, size) for i, section in enumerate(sections) for step, size in section.sizes)
     for _, i, size in steps:

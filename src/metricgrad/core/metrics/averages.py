@@ -62,7 +62,7 @@ def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:
     raise ValueError(f"labels: expected class indices below {classes}, got {max(labels)}")
 
 
-def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
+def mark_labels(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
     """Return ``labels`` as a 0/1 vector over the classes of ``like``'s last axis."""
     if labels is None:
         return None
@@ -73,7 +73,7 @@ def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
 
 def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
     """Return the sum of a cell over all classes, ``(..., K) -> (...)``, for the micro average."""
-    counted = selected(labels, cell)
+    counted = mark_labels(labels, cell)
     kept = cell if counted is None else cell * counted
     return functions_of(cell).sum(kept, -1)  # type: ignore[no-any-return]
 
@@ -82,7 +82,7 @@ def class_weights(
     average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, empty_classes: EmptyClasses = "count"
 ) -> Tensor:
     """Return the weight of each class in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
-    counted = selected(labels, positives)
+    counted = mark_labels(labels, positives)
     f = functions_of(positives)
     if average == "weighted":
         weights = positives
@@ -116,7 +116,7 @@ def row_weights(
     The weight of a row is the mean weight of its labels that count.
     """
     dtype = compute_dtype(scores)
-    counted_labels = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
+    counted_labels = mark_labels(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
     if weight is None and counted_labels is None:
         return torch.ones(len(scores), dtype=dtype, device=scores.device), None
     label_weight = torch.ones_like(scores, dtype=dtype) if weight is None else weight

@@ -51,8 +51,8 @@ def differentiable(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
 
 
-def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a gradient of float64 arithmetic in another type, within what arithmetic in that type would have given."""
+def limit_gradient(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a float64 gradient in another type, limited to the largest derivative that type can give."""
     bound = 1 / FLOORS[dtype]
     return gradient.clamp(-bound, bound).to(dtype)
 

@@ -291,7 +291,7 @@ def _find_range(values: Tensor, smaller: Tensor) -> tuple[float, float]:
 
 
 def _round_to_whole(x: float) -> float:
-    """Return a number without the rounding that keeps it from being whole."""
+    """Return the nearest whole number if only rounding keeps a number from it; otherwise the number itself."""
     return float(round(x)) if math.isfinite(x) and abs(x - round(x)) < _TOLERANCE else x
 
 
@@ -319,7 +319,7 @@ def is_quasi_convex(metric: Metric, positives: float, negatives: float) -> bool:
     if not equations.isfinite().all():
         return False
     _, size, basis = torch.linalg.svd(equations, full_matrices=False)
-    # One such ratio: a metric that is constant here, so that any denominator would do, may change elsewhere.
+    # The ratio must fit, and be the only one that does: if the metric is constant here, any denominator fits.
     fits = size[-1] <= 1e-10 * size[0]
     unique = size[-2] > 1e-10 * size[0]
     if not (fits and unique):

@@ -66,9 +66,9 @@ def get(metric: str | Metric) -> Metric:
 
 
 def find(metric: str | Metric, further_names: Mapping[str, str]) -> Metric:
-    """Return a metric as ``get`` does; ``further_names``: those that the caller takes besides, for messages.
+    """Return a metric as ``get`` does. ``further_names``: names that the caller also takes, for error messages.
 
-    They are the values, under what they may be called, in lower case and without separators.
+    Its keys are spellings in lower case without separators, its values the names.
     """
     as_metric: Callable[[], Metric] | None = getattr(metric, "as_metric", None)
     if as_metric is not None:  # what is more than a metric, such as ``Cost``, says which it is

@@ -130,7 +130,8 @@ class Linear(ProbabilityStep):
             memberships.add_(torch.clamp_min(p - ramp.high, 0.0), alpha=ramp.extra_upper_slope)
         if ramp.is_exact:
             return memberships, ramp.unit, ramp
-        # Otherwise rounding must not decide whether a full membership leaves something over, which NPV would divide.
+        # A full membership must be exactly 1: a rounding error in FN = P − TP would count as a miss, in NPV for
+        # instance.
         memberships.mul_(ramp.unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0)
         return memberships, 1.0, ramp
 

@@ -22,10 +22,10 @@ from metricgrad.core import class_axis
 from metricgrad.core.metrics.derivatives import as_constant
 
 GROUP_CLASSES = 32
-"""Of many classes, the largest of each group of so many is found first."""
+"""With many classes, the largest value of each group of this many classes is found first."""
 
 LEAST_LOWER_SLOPE = 1e-30
-"""A lower slope below this share of the ramp's cannot be seen, and is no unit for the ramp's."""
+"""A lower slope below this share of the ramp's slope counts as 0: in units of it the others could overflow."""
 
 
 class StepShape(NamedTuple):
@@ -34,10 +34,10 @@ class StepShape(NamedTuple):
     lower_knot: float
     upper_knot: float
     lower_slope: float
-    """1 or 0."""
+    """1, or 0 if there is none."""
     ramp_slope: float
     upper_slope: float
-    """That above the upper knot is this times τ / (1 − t₂)."""
+    """The slope above the upper knot is this times τ / (1 − t₂)."""
 
     @property
     def extra_slope(self) -> float:
@@ -139,7 +139,7 @@ def write_heights(p: Tensor, steps: RowSteps, shape: StepShape, out: Tensor) -> 
     torch.sub(p, steps.low, out=out).clamp_min_(0.0)
     if shape.lower_slope:
         torch.add(p, out, alpha=shape.extra_slope, out=out)
-    # That of the largest one is the ramp's so far, which ends at the upper knot.
+    # The largest one has continued the ramp so far: beyond the upper knot the slope is another one.
     class_axis.scatter_add(out, steps.largest_index[:, :1], steps.over_ramp * steps.past_high)
     return out.sum(1, keepdim=True)
 

@@ -31,10 +31,10 @@ SHARE_OF_ONE_KIND = 0.95
 """The share of cells that must be numbers (or dates) for a column of texts to count as such."""
 
 SENTENCE = 5
-"""The mean number of words from which on a column of many different texts is free text, even if they recur."""
+"""A column of many different texts with at least this many words on average is free text, even if texts recur."""
 
 _PART_ENDINGS = tuple(f" ({part})" for part in ("days", "year", "month", "weekday", "hour", "level", "column"))
-"""How the names of parts end that are not the name of their column."""
+"""The endings of part names that differ from the name of the column."""
 
 _MOST_BINS = 10
 _BOOLEANS = {
@@ -85,8 +85,8 @@ class Column:
     def value_part(self) -> str:
         """The name of the column of its numbers, codes or texts: its own name, if no other column has such a part.
 
-        "sold (year)" may be the year of a column of dates "sold". So a column of numbers "sold (year)" becomes
-        "sold (year) (column)". No two columns have a part of the same name, whatever their names are.
+        A column of dates "sold" has a part "sold (year)". So the part of a column of numbers that is itself called
+        "sold (year)" is "sold (year) (column)": no two columns have parts of the same name.
         """
         return f"{self.name} (column)" if self.name.endswith(_PART_ENDINGS) else self.name
 

@@ -28,7 +28,7 @@ _CLOCK = (
 _ISO = r"^\d{4}-\d{1,2}-\d{1,2}(?:\D|$)"
 _ENGLISH = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: place for place, name in enumerate(_ENGLISH, 1)} | {"mär": 3, "mai": 5, "okt": 10, "dez": 12}
-_HEAD = 1000  # a format that does not fit many of so many cells is not tried on all of them
+_HEAD = 1000  # a format that fits few of the first cells is not tried on all of them
 
 
 def check_date_format(text: str) -> None:

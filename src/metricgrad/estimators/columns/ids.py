@@ -19,8 +19,8 @@ _UNNAMED = re.compile(r"Unnamed: \d+|column \d+|level_\d+")
 def identifies_rows(name: str, values: np.ndarray) -> bool:
     """Return whether a column of numbers identifies rows: whole numbers that differ in every row, and look like it.
 
-    Either the name says so; or they increase from row to row in small steps; or so many numbers of such a range would
-    hardly all differ if they were measured. The latter two are also true of what a random split leaves of row numbers.
+    Either the name says so; or they increase from row to row in small steps; or their range is so small that as many
+    measurements would hardly all differ. The latter two also find row numbers that a random split left.
 
     >>> rows = np.random.default_rng(0).permutation(1000)[:750]
     >>> identifies_rows("Unnamed: 0", rows), identifies_rows("number", rows), identifies_rows("cents", rows**2)

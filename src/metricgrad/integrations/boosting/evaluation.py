@@ -61,7 +61,7 @@ class Evaluation(Hook):
         p = scores
         if self.logits:
             p = to_probabilities(self.task, scores.double())
-        workers = processes.surrounding()
+        workers = processes.find_surrounding()
         if self._metrics is None:
             if workers is not None:
                 p, targets, weight = processes.gather_rows((p, targets, weight), workers)
@@ -69,7 +69,7 @@ class Evaluation(Hook):
             return tune_threshold(self.metric, p, targets, weight=weight, **how).value  # type: ignore[no-any-return]
         batch = self._metrics.prepare(p, targets, weight, None)
         statistics = self._metrics.statistics(batch)
-        total = {name: processes.total_statistic(statistic, workers) for name, statistic in statistics.items()}
+        total = {name: processes.sum_statistic(statistic, workers) for name, statistic in statistics.items()}
         return self._metrics.values(total)[""].item()
 
     def _make_metric_set(self, rule: Rule) -> MetricSet:

@@ -47,7 +47,7 @@ class Hook:
         return self._rows is not None
 
     def keep_rows(self, labels: Any, weight: Any) -> None:
-        """Take labels and weights from here: to ask the library for them in every round takes longer than the loss."""
+        """Keep labels and weights: asking the library for them in every round takes longer than the loss."""
         self._rows = labels, weight
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
@@ -82,7 +82,7 @@ class Hook:
         return False
 
     def check_alone(self, parameters: Any) -> None:
-        """Refuse to work on one shard of LightGBM's data, given its parameters: it lends nobody its network."""
+        """Refuse to work on one shard of LightGBM's data, given its parameters: objectives cannot use its network."""
         machines = "" if self.has_group else _describe_machines(parameters)
         if machines:
             raise ValueError(

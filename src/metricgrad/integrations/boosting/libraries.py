@@ -54,7 +54,7 @@ class BoostingRows:
 
 
 class RoundListener(Protocol):
-    """What is told of the rounds of boosting."""
+    """Receives the beginning and the end of every round of boosting."""
 
     def begin(self, place: int) -> None:
         """Begin the round at a place."""
@@ -67,11 +67,11 @@ class RoundListener(Protocol):
 class BoostingPlan:
     """How to train.
 
-    ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
-    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
-    many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
-    ``categorical``: the features that are categories. ``parameters``: the library's own, which win. ``rounds`` is
-    told when a round begins and when it ends, and then says whether to stop.
+    ``last_loss``: the final form of a loss that changes during training (a warm-up, an annealed step), so that its
+    values on held-out rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``:
+    stop after this many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never
+    stops. ``categorical``: the features that are categories. ``parameters``: the library's own, which take precedence.
+    ``rounds`` is told when a round begins and when it ends, and then says whether to stop.
     """
 
     loss: Callable[..., Tensor]
@@ -146,7 +146,7 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library = imported("xgboost")
+        library = import_library("xgboost")
         progress = ProgressHook(plan)
         objective = Gradient(plan.loss)
         objective.keep_rows(rows.y, rows.weight)
@@ -183,7 +183,7 @@ class XGBoost:
         if plan.patience is None:
             return []
         which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
-        return [imported("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
+        return [import_library("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
 
     @staticmethod
     def _round_callbacks(plan: BoostingPlan) -> list[Any]:
@@ -192,7 +192,7 @@ class XGBoost:
             return []
         listener: RoundListener = plan.rounds
 
-        class TellsRounds(imported("xgboost").callback.TrainingCallback):  # type: ignore[misc]
+        class TellsRounds(import_library("xgboost").callback.TrainingCallback):  # type: ignore[misc]
             def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
                 listener.begin(epoch)
                 return False
@@ -217,7 +217,7 @@ class XGBoost:
         return bytes(model.save_raw("ubj"))
 
     def load(self, data: bytes, n_jobs: int | None) -> Any:
-        model = imported("xgboost").Booster({"nthread": _count_threads(n_jobs)})
+        model = import_library("xgboost").Booster({"nthread": _count_threads(n_jobs)})
         model.load_model(bytearray(data))
         return model
 
@@ -225,7 +225,7 @@ class XGBoost:
     def _make_matrix(cls, x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
         kinds = cls.feature_types(categorical, x.shape[1])
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
-        return imported("xgboost").DMatrix(
+        return import_library("xgboost").DMatrix(
             x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_count_threads(n_jobs), **more
         )
 
@@ -238,9 +238,9 @@ class LightGBM:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library = imported("lightgbm")
+        library = import_library("lightgbm")
         plan.metric.check_alone(plan.parameters)
-        several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
+        several = rows.y.ndim == 2  # LightGBM keeps one label a row: the objective gets the matrix instead
         objective = Gradient(plan.loss)
         objective.keep_rows(rows.y, rows.weight)
         parameters = plan.common | {
@@ -249,7 +249,7 @@ class LightGBM:
             "num_class": rows.start.shape[1] if rows.start.ndim == 2 else 1,
             "max_depth": plan.max_depth or -1,
             "deterministic": True,
-            "feature_pre_filter": False,  # with few rows it leaves no feature, which is an error
+            "feature_pre_filter": False,  # with few rows it would leave no feature, which is an error
             "num_threads": _count_threads(plan.n_jobs),
             "verbosity": -1,
         }
@@ -290,7 +290,9 @@ class LightGBM:
 
         def end(env: Any) -> None:
             if listener.end():
-                raise imported("lightgbm").callback.EarlyStopException(env.iteration, env.evaluation_result_list or [])
+                raise import_library("lightgbm").callback.EarlyStopException(
+                    env.iteration, env.evaluation_result_list or []
+                )
 
         begin.before_iteration = True  # type: ignore[attr-defined]
         return [begin, end]
@@ -305,13 +307,13 @@ class LightGBM:
         return model.model_to_string().encode()  # type: ignore[no-any-return]
 
     def load(self, data: bytes, n_jobs: int | None) -> Any:
-        return imported("lightgbm").Booster(model_str=data.decode())
+        return import_library("lightgbm").Booster(model_str=data.decode())
 
 
 LIBRARIES: dict[Backend, Library] = {"xgboost": XGBoost(), "lightgbm": LightGBM()}
 
 
-def imported(name: Backend) -> Any:
+def import_library(name: Backend) -> Any:
     """Return the library, or say how to get it."""
     try:
         return importlib.import_module(name)

@@ -73,7 +73,7 @@ class Gradient(Hook):
         else:
             gradient = self._differentiate(scores, targets, weight)
             self._targets_are_checked = self.keeps_rows
-        gradient = gradient * self._decisions(targets, weight)
+        gradient = gradient * self._count_decisions(targets, weight)
         for module in self._with_step:
             module.step()
         return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(LEAST_CURVATURE).numpy()
@@ -82,7 +82,7 @@ class Gradient(Hook):
         """Return the gradient of the loss by autograd."""
         z = scores.detach().requires_grad_()
         for module in self._with_epochs:
-            module.reset()  # a round sees all rows: those of rounds before are older, not more
+            module.reset()  # every round sees all rows, so counts of earlier rounds must not be added
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
         return gradient
@@ -93,12 +93,12 @@ class Gradient(Hook):
         if type(loss) is not HybridLoss or loss.metric_weight != 0 or loss.metric_loss.task == "multiclass":
             return False
         is_plain = loss.metric_loss.ignore_index is None and weight is None and targets.is_floating_point()
-        return is_plain and self._group is None and processes.surrounding() is None
+        return is_plain and self._group is None and processes.find_surrounding() is None
 
-    def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
+    def _count_decisions(self, targets: Tensor, weight: Tensor | None) -> float:
         """Return n, of all workers; of the processes of a group the mean, since their gradients come out summed."""
         rows = len(targets) if weight is None else weight.double().sum().item()
-        others = processes.surrounding() if self._group is None else processes.resolve(self._group)
+        others = processes.find_surrounding() if self._group is None else processes.resolve(self._group)
         if others is not None:
             rows = others.sum(torch.tensor(float(rows), dtype=torch.float64)).item()
             rows = rows if self._group is None else rows / others.size
@@ -195,7 +195,7 @@ def compute_loss(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tens
 
     Of the rows of all workers: a loss of this library joins them itself, any other is given all rows.
     """
-    workers = processes.surrounding()
+    workers = processes.find_surrounding()
     if workers is not None and type(loss).__module__.partition(".")[0] != "metricgrad":
         z, y, weight = processes.gather_rows((z, y, weight), workers)
         workers = None

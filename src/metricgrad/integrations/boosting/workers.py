@@ -66,26 +66,26 @@ class TrainingWorkers:
         try:
             with processes.across(self):
                 yield
-            self._exchange(torch.empty(0))  # who has not said by now that it failed says so here
+            self._exchange(torch.empty(0))  # a worker that failed without an exchange since is noticed here
         except Exception as error:
-            # After the network itself failed there is nobody to tell.
+            # If all workers raise this error, or the network itself failed, no worker has to be told.
             if isinstance(error, WorkersError | sys.modules["xgboost"].core.XGBoostError):
                 raise
-            self._add(_frame(1, 0))
+            self._add(_make_frame(1, 0))
             raise self._describe_failure(error) from error
 
     def _exchange(self, values: Tensor) -> Tensor:
         """Return the sum of flat tensors over the workers, which must be equally long."""
         length = len(values)
         fits = len(values) <= _FRAME_NUMBERS - _HEAD_NUMBERS
-        frame = _frame(0, length)
+        frame = _make_frame(0, length)
         if fits:
             frame[_HEAD_NUMBERS : _HEAD_NUMBERS + length] = values
         frame = self._add(frame)
         failures, codes, squares = frame[:_HEAD_NUMBERS].tolist()
         if failures:
             raise self._describe_failure()
-        if self.size * squares != codes**2:  # which is so only if all are equal
+        if self.size * squares != codes**2:  # true only if all lengths are equal
             raise WorkersError(
                 f"distributed boosting: expected the same classes on all workers, got {length} numbers on worker "
                 f"{self.rank} and another number elsewhere; give every worker scores and labels of all classes"
@@ -107,25 +107,25 @@ class TrainingWorkers:
         return torch.from_numpy(self._collective.allreduce(values.numpy(), self._collective.Op.SUM))
 
 
-def _frame(failures: int, length: int) -> Tensor:
+def _make_frame(failures: int, length: int) -> Tensor:
     frame = torch.zeros(_FRAME_NUMBERS, dtype=torch.float64)
-    code = length % 999_983  # whose square float64 holds exactly
+    code = length % 999_983  # float64 holds its square exactly
     frame[:_HEAD_NUMBERS] = torch.tensor([failures, code, code**2])
     return frame
 
 
 def find_workers() -> TrainingWorkers | None:
     """Return the workers of XGBoost if there are several."""
-    collective = sys.modules.get("xgboost.collective")  # imported by all who use it
+    collective = sys.modules.get("xgboost.collective")  # whoever uses it has imported it
     return None if collective is None or collective.get_world_size() == 1 else TrainingWorkers(collective)
 
 
 def make_alike(
     workers: TrainingWorkers, scores: Tensor, targets: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return a batch of the kind that the other workers have: XGBoost tells one without rows nothing of the classes."""
+    """Return a batch of the same shape as other workers' batches: without rows a worker does not know the classes."""
     own = [1, scores.shape[1] if scores.dim() > 1 else 0, targets.dim(), weight is not None]
-    # Those of workers with rows are alike, or the sums to come are refused: a mean says what they are.
+    # Workers with rows have equal shapes (otherwise later sums are refused), so their mean is the shape.
     given = torch.tensor(own if len(scores) else [0] * len(own), dtype=torch.float64)
     number, classes, axes, weighted = map(int, workers.sum(given).tolist())
     if number and not len(scores):

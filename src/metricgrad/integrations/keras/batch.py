@@ -11,7 +11,7 @@ from keras import ops
 
 from metricgrad.core.batch import check_evidently_binary, check_task
 from metricgrad.core.counts import Confusion, Counts
-from metricgrad.core.metrics.averages import selected
+from metricgrad.core.metrics.averages import mark_labels
 from metricgrad.core.surrogates import UnitsVsZeros
 from metricgrad.integrations.keras.functions import ratio
 from metricgrad.integrations.keras.surrogates import elements, of_labels, rows
@@ -37,7 +37,7 @@ def encode(
 ) -> KerasBatch:
     """Check shapes and flatten to rows × classes; without a task it is "binary", if shapes allow no other reading."""
     task = check_task(declared)
-    dtype = wide_enough(dtype)
+    dtype = choose_dtype(dtype)
     masks = [m for m in (mask, getattr(y_pred, "_keras_mask", None)) if m is not None]
     z = ops.cast(ops.convert_to_tensor(y_pred), dtype)
     y = ops.cast(ops.convert_to_tensor(y_true), dtype)
@@ -71,7 +71,7 @@ def _classes_second(shape: Sequence[int | None], axes: int | None = None) -> tup
     return (sizes[0], sizes[-1], *sizes[1:-1]) if len(sizes) > 1 and len(sizes) == (axes or len(sizes)) else sizes
 
 
-def wide_enough(dtype: str) -> str:
+def choose_dtype(dtype: str) -> str:
     """Return the type to count in: float32 at least, since a bfloat16 sum stops growing at 256."""
     return dtype if dtype in ("float32", "float64") else "float32"
 
@@ -116,7 +116,9 @@ def _spread_weight(name: str, x: Any, z: Any, task: Task) -> Any:
     return x * ops.ones_like(z[..., :1], dtype=x.dtype)
 
 
-def members(surrogate: Any, batch: KerasBatch, task: Task, thresholds: Sequence[float], leading: bool) -> Any:
+def compute_memberships(
+    surrogate: Any, batch: KerasBatch, task: Task, thresholds: Sequence[float], leading: bool
+) -> Any:
     """Return the memberships, ``(N, K)``, with the thresholds as a leading axis if they are one."""
     if task == "multiclass":
         return rows(surrogate, batch.z)
@@ -137,7 +139,7 @@ def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
     if objective.average == "samples":
         row_weight, w = _row_weights(batch, objective)
         axis = -1
-    # Each cell is a sum of its own: as a difference, rounding would leave something where nothing is.
+    # Each cell is a sum of its own: a difference could be a rounding error where it should be 0.
     yes = w * batch.y
     no = w * (1 - batch.y)
     cells = (m * yes, m * no, (1 - m) * yes, (1 - m) * no)
@@ -147,7 +149,7 @@ def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
 def _row_weights(batch: KerasBatch, objective: Objective) -> tuple[Any, Any]:
     """Return the weight of each row, the mean weight of its labels that count, and the weights inside it."""
     counted = ops.ones_like(batch.z)
-    if (labels := selected(objective.labels, batch.z)) is not None:
+    if (labels := mark_labels(objective.labels, batch.z)) is not None:
         counted = counted * labels
     weight = batch.w * counted
     row = ratio(ops.sum(weight, axis=1), ops.sum(batch.keep * counted, axis=1))

@@ -120,8 +120,8 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
             shape = (1, classes, classes)
         elif self._objective.average == "samples":
             shape = (2,)
-        dtype = batches.wide_enough(self.dtype)
-        # Two numbers for each: the sum, and what rounding took from it.
+        dtype = batches.choose_dtype(self.dtype)
+        # Two numbers for each cell: the sum, and the rounding error of that sum.
         self._total, self._rest = (
             self.add_variable(shape=shape, initializer="zeros", dtype=dtype, name=name) for name in ("total", "rest")
         )

@@ -24,7 +24,7 @@ def is_zero(x: Any) -> Any:
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Any:
     """Divide, with a value and a zero gradient where the denominator is zero."""
     zero = is_zero(denominator)
-    # The inner where keeps the gradient from 0·∞, which the outer one would not.
+    # The inner where keeps 0·∞, which is NaN, out of the gradient; the outer one alone would not.
     return ops.where(zero, empty, numerator / ops.where(zero, 1.0, denominator))
 
 

@@ -108,7 +108,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
                 "use metricgrad.MetricLoss"
             )
         labels = None if labels is None else list(labels)
-        # What was checked, and means the same, in torch.
+        # The loss in torch checks the arguments, and has the same meaning.
         self._torch = TorchLoss(
             metric,
             task=task,
@@ -129,7 +129,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             "empty_classes": empty_classes,
             "ignore_index": ignore_index,
         }
-        self._reduced = _Given(name=name, reduction=reduction, dtype=batches.wide_enough(self.dtype))
+        self._reduced = _Given(name=name, reduction=reduction, dtype=batches.choose_dtype(self.dtype))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Return the loss of a batch; a mask (True counts) may also come with ``y_pred``, as Keras's layers attach it.
@@ -184,7 +184,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
     def _of(self, batch: KerasBatch) -> Any:
         own = self._torch
         objective = on_backend(own.objective, batch.z)
-        m = batches.members(own.surrogate, batch, own.task, own.thresholds, objective.has_threshold_axis)
+        m = batches.compute_memberships(own.surrogate, batch, own.task, own.thresholds, objective.has_threshold_axis)
         return 1 - objective.value(batches.count(m, batch, objective))
 
     def get_config(self) -> dict[str, Any]:

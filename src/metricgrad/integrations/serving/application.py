@@ -49,7 +49,7 @@ overflow:auto}td,th{text-align:left;padding:.2em 1em .2em 0}</style>
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """What the application is made of: a run, limits, and a folder for the counters of all processes."""
 
     run: str
@@ -63,7 +63,7 @@ class Settings:
         os.environ[SETTINGS] = json.dumps(asdict(self))
 
     @classmethod
-    def from_environment(cls) -> Settings:
+    def from_environment(cls) -> ServiceSettings:
         """Return the settings that the command put there."""
         return cls(**json.loads(os.environ[SETTINGS]))
 
@@ -71,7 +71,7 @@ class Settings:
 class Service:
     """The model of a run, its limits and its counters."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServiceSettings) -> None:
         torch.set_num_threads(1)  # rows are few; several requests are for several processes
         model = run_folder.load(settings.run).model
         self.settings = settings
@@ -180,9 +180,9 @@ def _read_constant(word: str) -> float | None:
     return None if word == "NaN" else float(word)
 
 
-def create_application(settings: Settings | None = None) -> Starlette:
+def create_application(settings: ServiceSettings | None = None) -> Starlette:
     """Return the application; without settings, those of the environment."""
-    service = Service(settings or Settings.from_environment())
+    service = Service(settings or ServiceSettings.from_environment())
     routes = [
         Route("/predict", service.counted(service.predict), methods=["POST"]),
         Route("/schema", service.counted(service.show_schema)),

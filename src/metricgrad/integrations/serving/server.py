@@ -10,7 +10,7 @@ from uvicorn.supervisors import Multiprocess
 
 from metricgrad.comparison import run_folder
 from metricgrad.comparison.errors import WRONG_CALL, UserError
-from metricgrad.integrations.serving.application import Settings, create_application
+from metricgrad.integrations.serving.application import ServiceSettings, create_application
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FACTORY = "metricgrad.integrations.serving.application:create_application"
 _SECONDS_TO_FINISH = 30
-_SECONDS_TO_ANSWER = 60  # a process that loads its model on a busy machine is slow, not dead
+_SECONDS_TO_ANSWER = 60  # on a busy machine loading the model may take this long
 
 
 def serve(
@@ -37,10 +37,11 @@ def serve(
     ``announce``: called with the address as soon as it listens.
     """
     with tempfile.TemporaryDirectory(prefix="metricgrad-serve-") as counters:
-        settings = Settings(str(run), counters, most_rows, most_bytes, allow_missing)
+        settings = ServiceSettings(str(run), counters, most_rows, most_bytes, allow_missing)
         settings.to_environment()
         if workers > 1:
-            run_folder.load(run)  # an unusable run is an error here, not in processes that would be started again
+            # An unusable run fails here, instead of in worker processes, which uvicorn would start again and again.
+            run_folder.load(run)
         application = create_application(settings) if workers == 1 else _FACTORY
         config = uvicorn.Config(
             application,

@@ -55,19 +55,19 @@ class ClassesSection(Section):
         several = predictions.goal.task == "multilabel"
         return {
             "per_class": [
-                _per_class(name, y[:, k] == 1, decided[:, k] == 1)
+                _evaluate_class(name, y[:, k] == 1, decided[:, k] == 1)
                 if several
-                else _per_class(name, y == k, decided == k)
+                else _evaluate_class(name, y == k, decided == k)
                 for k, name in enumerate(names)
             ],
-            "confusion": [] if several else _confusion(y, decided, len(names)),
+            "confusion": [] if several else _count_confusion(y, decided, len(names)),
         }
 
     def keep_classes(self, details: Details, kept: Sequence[int], total: int) -> None:
         if len(details["per_class"]) == total:
             details["per_class"] = [details["per_class"][k] for k in kept]
         if details["confusion"]:
-            details["confusion"] = _merged(details["confusion"], kept)
+            details["confusion"] = _merge_classes(details["confusion"], kept)
 
     def body(self, payload: Payload) -> str:
         return _BODY
@@ -97,21 +97,21 @@ class ClassesSection(Section):
         return found
 
 
-def _per_class(name: str, truth: Any, decided: Any) -> PerClass:
+def _evaluate_class(name: str, truth: Any, decided: Any) -> PerClass:
     cells = ((truth & decided).sum(), (~truth & decided).sum(), (truth & ~decided).sum(), (~truth & ~decided).sum())
     counts = Counts(*(torch.tensor(float(cell)) for cell in cells))
     precision, recall, f1 = (float(metrics.get(key)(counts)) for key in ("precision", "recall", "f1"))
     return {"name": name, "precision": precision, "recall": recall, "f1": f1, "support": int(truth.sum())}
 
 
-def _confusion(y: Any, decided: Any, classes: int) -> list[list[int]]:
+def _count_confusion(y: Any, decided: Any, classes: int) -> list[list[int]]:
     is_decided = decided >= 0
     y, decided = y[is_decided], decided[is_decided]
     found: list[list[int]] = np.bincount(y * classes + decided, minlength=classes**2).reshape(classes, classes).tolist()
     return found
 
 
-def _merged(matrix: list[list[int]], kept: Sequence[int]) -> list[list[int]]:
+def _merge_classes(matrix: list[list[int]], kept: Sequence[int]) -> list[list[int]]:
     """Return the confusion matrix of the classes kept and all others as one."""
     others = sorted(set(range(len(matrix))) - set(kept))
     sides = [*([k] for k in kept), others]

@@ -45,13 +45,13 @@ class MistakesSection(Section):
     def measure(self, predictions: Predictions) -> dict[str, Any]:
         """Return a ``Mistake`` for the surest of the wrong predictions, every row once."""
         frame = predictions.table.frame
-        label, score, sure = _confidence(predictions)
+        label, score, sure = _find_confidence(predictions)
         found: dict[int, Mistake] = {}
         for i in np.argsort(-sure, kind="stable"):
             if len(found) == MOST_MISTAKES or not np.isfinite(sure[i]):
                 break
             row = int(predictions.rows[i])
-            truth, decided = _labels(predictions, int(i), int(label[i]))
+            truth, decided = _describe_row(predictions, int(i), int(label[i]))
             shown = list(frame.iloc[row].items())[:MOST_CELLS]
             cells = [(one_line(name, MOST_LETTERS), one_line(value, MOST_LETTERS)) for name, value in shown]
             mistake: Mistake = {
@@ -85,10 +85,10 @@ class MistakesSection(Section):
         return make_table(self.title, ["Row", "True", "Predicted", "Score", "Cells"], rows) if errors else ""
 
 
-def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
+def _find_confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
     """Return, of each row, the label that is most wrong (-1 if there is one for all), its score, and how sure it was.
 
-    Rows that are right are as unsure as can be.
+    A row that was predicted correctly has −∞ there.
     """
     s = predictions.scores
     y = predictions.targets
@@ -106,7 +106,7 @@ def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
     return label, s[everyone, label], wrong.max(1)
 
 
-def _labels(predictions: Predictions, i: int, k: int) -> tuple[str, str]:
+def _describe_row(predictions: Predictions, i: int, k: int) -> tuple[str, str]:
     """Return what a row is and what was predicted, in words."""
     names = predictions.table.names
     y = predictions.targets[i]

@@ -62,7 +62,7 @@ _BODY = f"""<p class="note" id="threshold-note"></p>
 
 
 TOTAL_COST = "total cost"
-"""Under which name a curve has the cost of all test rows at each threshold, where costs differ by row."""
+"""The name of the cost of all test rows at each threshold, among a curve's values, where costs differ by row."""
 
 
 class ThresholdSection(Section):
@@ -72,7 +72,7 @@ class ThresholdSection(Section):
     title = "Choosing the threshold"
     drawn = True
     tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
-    # The counts hold at these very numbers, and the rule is what it is.
+    # Counts are those at exactly these thresholds, and the rule is shown as it decides: none of them is rounded.
     exact = frozenset({"grid", "threshold", "thresholds", "plateau", "plateaus", "offsets", "steps", "steps_of_class"})
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."

@@ -35,12 +35,12 @@ class VerdictSection(Section):
         lead = f'<p class="lead">{escape(notes)}</p>\n' if notes else ""
         content = (
             f'<p class="stamp {kind}">{stamp}</p>\n<h1 id="headline">{escape(verdict["headline"])}</h1>\n{lead}'
-            f"{_figures(payload)}\n{_chart(payload)}{_model(payload)}{make_warnings(payload['data']['warnings'])}"
+            f"{_write_figures(payload)}\n{_draw_chart(payload)}{_describe_model(payload)}{make_warnings(payload['data']['warnings'])}"
         )
         return self.make_place(content, "headline")
 
 
-def _figures(payload: Payload) -> str:
+def _write_figures(payload: Payload) -> str:
     """Return the few numbers under the verdict, of which three are printed."""
     verdict = payload["verdict"]
     shipped = _find_shipped(payload)
@@ -79,7 +79,7 @@ def _choose_medium(label: str, unprinted: Set[str]) -> str:
     return "screen-only" if label in unprinted else ""
 
 
-def _chart(payload: Payload) -> str:
+def _draw_chart(payload: Payload) -> str:
     """Return bars of what ships, of the best other contender, and of the references."""
     shipped = _find_shipped(payload)
     if shipped is None:
@@ -110,10 +110,10 @@ def _find_hardest_reference(payload: Payload) -> str | None:
 
 
 _MOST_GUARANTEES = 10
-"""Of a model of many labels, so many bounds are shown."""
+"""The most bounds that are shown of a model of many labels."""
 
 
-def _model(payload: Payload) -> str:
+def _describe_model(payload: Payload) -> str:
     """Return how the shipped model decides."""
     if "model" not in payload:
         return ""
