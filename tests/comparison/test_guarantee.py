@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import metricgrad as mg
+from metricgrad.cli.main import main
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.options import GUARANTEE_SHARE, Options, prepare_dataset
 
@@ -63,6 +64,29 @@ def test_the_shipped_rule_is_tuned_on_these_rows_and_says_what_it_guarantees(tmp
         assert guaranteed in (tmp_path / "run" / name).read_text(), name
     assert "200 rows held out for the guarantee" in (tmp_path / "run" / "model" / "manifest.json").read_text()
     assert 0 < study.model.rule_.numbers < 1
+
+
+def test_what_is_expected_of_the_shipped_rule_is_its_own_value_not_that_of_rules_without_the_confidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    options: dict[str, Any] = {"contenders": "logistic regression", "quick": True, "jobs": 1, "out": run}
+    study = mg.compare(make_table(), "y", "recall", subject_to="precision>=0.9", confidence=0.95, **options)
+    held_out = prepare_dataset(make_options(tmp_path)).guarantee
+    assert held_out is not None
+    value = mg.evaluate(study.model.predict_scores(held_out.frame), held_out.targets, "recall", rule=study.model.rule_)[
+        "recall"
+    ]
+    of_repeats = study.leaderboard.loc[study.leaderboard["ships"], "value"].item()
+    assert value < of_repeats
+    card = (run / "model_card.md").read_text()
+    assert f"On these 200 rows held out for the guarantee the recall of the class '1' is {value:.3f}." in card
+    assert "There the rules are tuned without the confidence; the shipped one has it" in study.verdict.text
+    assert f"held out for the guarantee, with the value {value:.3f} there" in (run / "report.html").read_text()
+    assert main(["evaluate", str(run), str(tmp_path / "table.csv")]) == 0
+    assert f"promised {value:.4f}, on 200 rows held out for the guarantee" in capsys.readouterr().out
+    assert main(["info", str(run)]) == 0
+    assert f"with the value {value:.3f} there; precision >= 0.9" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_bound_that_the_rows_cannot_prove_says_what_is_missing() -> None:

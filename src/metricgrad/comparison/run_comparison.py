@@ -285,7 +285,9 @@ def _compare_contenders(
             NOTHING,
         )
     extensible = options.time is None
-    about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain)
+    about = Circumstances(
+        dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain, options.confidence
+    )
     verdict = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
     space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
     space.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))

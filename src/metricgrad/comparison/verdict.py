@@ -52,6 +52,7 @@ class Circumstances:
 
     ``name``: of the metric, for people. ``subject_to``: the constraint. ``planned``: the repeats that were asked for.
     ``extensible``: whether more repeats can be added. ``abstain``: whether rows may be left undecided.
+    ``confidence``: that of the shipped rule in its constraint.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Circumstances:
     planned: int | None = None
     extensible: bool = True
     abstain: bool = False
+    confidence: float | None = None
 
 
 def write_verdict(
@@ -205,7 +207,10 @@ def _describe_constraint(shipped: LeaderboardRow, about: Circumstances) -> str:
     if not about.subject_to:
         return ""
     held = f"{shipped['held']} of {len(shipped['folds'])} repeats"
-    return f"The constraint {about.subject_to} was met on the test rows in {held}."
+    said = f"The constraint {about.subject_to} was met on the test rows in {held}."
+    if about.confidence is not None:
+        said += " There the rules are tuned without the confidence; the shipped one has it, and is stricter."
+    return said
 
 
 def _describe_coverage(shipped: LeaderboardRow, about: Circumstances) -> str:

@@ -119,6 +119,8 @@ def _model(payload: Payload) -> str:
         return ""
     model = payload["model"]
     how = "" if model["kind"] == "fixed" else f", tuned on {model['tuned_on']}"
+    if model.get("guarantees") and "value_there" in model:
+        how += f", with the value {model['value_there']:.3f} there"
     guaranteed = "".join(f" On new rows: {escape(one)}." for one in model.get("guarantees", [])[:_MOST_GUARANTEES])
     coverage = model.get("coverage")
     covered = "" if coverage is None else f" Coverage: {100 * coverage:.0f} % of rows are decided."
