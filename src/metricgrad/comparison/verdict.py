@@ -192,11 +192,14 @@ def _write_notes(
     about: Circumstances,
 ) -> list[str]:
     """Return what the text says beyond the value and the claims, for a page that shows these as figures."""
-    remedies = {name: _describe_remedy(claim, about) for name, claim in reversed(claims.items())}
+    unproven: dict[str, list[str]] = {}
+    for name, claim in reversed(claims.items()):
+        if remedy := _describe_remedy(claim, about):
+            unproven.setdefault(remedy, []).append(name)
     sentences = [
         _describe_constraint(shipped, about),
         _describe_coverage(shipped, about),
-        *(f"The gain over {name} is not proven: {remedy}." for name, remedy in remedies.items() if remedy),
+        *(f"The gain over {' and '.join(names)} is not proven: {remedy}." for remedy, names in unproven.items()),
         _describe_second(rows, shipped),
         _describe_loss_gain(contenders, rows, shipped),
     ]
