@@ -169,7 +169,7 @@ class Problem:
                 "prevalence: expected costs that are the same for every row with it, got some for each row"
             )
         if self.confidence is not None:
-            raise ValueError("prevalence: expected no confidence= with it, since no bound holds for weighted rows")
+            raise ValueError("prevalence: expected no confidence= with it, which promises for rows like these, not for another base rate")
 
     # Solution and value
 
