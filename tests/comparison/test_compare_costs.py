@@ -89,7 +89,7 @@ def test_a_missing_column_is_named(study: mg.Study, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"cost": "fp=5, fn=amnt"}, "cost: expected a column of the data, got 'amnt'; did you mean 'amount'?"),
-        ({"cost": "fp=5"}, "fn: expected a cost, got None"),
+        ({"cost": "fp=5"}, "cost: expected both fp=... and fn=..., got 'fp=5'"),
         ({"cost": "fp=5, miss=3"}, "expected fp=..., fn=..., tp=... or tn=..., each once, got 'miss=3'"),
         ({"cost": "fp=5, fn=negative"}, "fn: expected at least tp"),
         ({"cost": "fp=5, fn=gaps"}, "fn: column 'gaps': expected finite numbers, got 1 NaN or infinite"),

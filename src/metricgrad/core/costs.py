@@ -602,8 +602,8 @@ class Cost:
                 row = int(difference.argmin())
                 where = f" in row {row}" if len(difference) > 1 else ""
                 raise ValueError(
-                    f"{wrong}: expected at least {right}, since a wrong decision is no gain, got {difference[row]:g} "
-                    f"less{where}"
+                    f"{wrong}: expected at least {right}, since a wrong decision is no gain, got {wrong} − {right} = "
+                    f"{difference[row]:g}{where}"
                 )
             if difference.numel() and not bool((difference > 0).any()):
                 never = "positive" if wrong == "fn" else "negative"
@@ -664,6 +664,9 @@ class Cost:
             if name not in CELLS or not equals or not value or name in given:
                 raise ValueError(f"cost: expected fp=..., fn=..., tp=... or tn=..., each once, got {part.strip()!r}")
             given[name] = _read_number(value)
+        for name in ("fp", "fn"):
+            if name not in given:
+                raise ValueError(f"cost: expected both fp=... and fn=..., got {text!r}")
         return cls(**given)
 
     def __repr__(self) -> str:

@@ -169,7 +169,9 @@ class Problem:
                 "prevalence: expected costs that are the same for every row with it, got some for each row"
             )
         if self.confidence is not None:
-            raise ValueError("prevalence: expected no confidence= with it, which promises for rows like these, not for another base rate")
+            raise ValueError(
+                "prevalence: expected no confidence= with it, which is a promise for the base rate of these rows"
+            )
 
     # Solution and value
 
