@@ -629,7 +629,11 @@ class Cost:
         >>> Cost(fp=5.0, fn="amount").to_text()
         'fp=5, fn=amount'
         """
-        if self.matrix is not None or self.rows is not None:
+        if self.matrix is not None:
+            raise ValueError(
+                "cost: expected fp and fn here, got a matrix; estimators take it, MetricEnsembleClassifier(cost)"
+            )
+        if self.rows is not None:
             raise ValueError("cost: expected numbers and names of columns here, got an array; name its column")
         given = {name: price for name, price in self.prices.items() if name in ("fp", "fn") or not _is_zero(price)}
         return ", ".join(f"{name}={_price_text(price)}" for name, price in given.items())
