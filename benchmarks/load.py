@@ -158,7 +158,8 @@ def main() -> None:
     else:
         from timing import machine
 
-        command = "python benchmarks/load.py measure src NOW BEFORE/src NOW --json benchmarks/results/load.json"
+        both = "src NOW BEFORE/src BEFORE" if options.before else "src NOW"
+        command = f"python benchmarks/load.py measure {both} --json benchmarks/results/load.json"
         about: dict[str, Any] = {"command": command, "machine": machine(), "models": []}
         for row in measure(options.now, options.now_runs, options.before, options.before_runs, options.rounds):
             print(json.dumps(row), flush=True)

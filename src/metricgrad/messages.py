@@ -20,8 +20,8 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: the name that was probably meant, or all names.
+def suggest(name: str, names: Iterable[str], otherwise: str = "choose one of") -> str:
+    """Return the end of an error message: the name that was probably meant, or all names after ``otherwise``.
 
     >>> suggest("incom", ["age", "income"])
     "did you mean 'income'?"
@@ -29,4 +29,4 @@ def suggest(name: str, names: Iterable[str]) -> str:
     by_lower_case = {one.lower(): one for one in names}
     if close := difflib.get_close_matches(name.lower(), by_lower_case, 1):
         return f"did you mean {by_lower_case[close[0]]!r}?"
-    return f"choose one of {one_line(', '.join(by_lower_case.values()), 200)}"
+    return f"{otherwise} {one_line(', '.join(by_lower_case.values()) or 'none', 200)}"

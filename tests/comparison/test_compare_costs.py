@@ -89,11 +89,12 @@ def test_a_missing_column_is_named(study: mg.Study, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"cost": "fp=5, fn=amnt"}, "cost: expected a column of the data, got 'amnt'; did you mean 'amount'?"),
-        ({"cost": "fp=5"}, "fn: expected a cost, got None"),
+        ({"cost": "fp=5"}, "cost: expected both fp=... and fn=..., got 'fp=5'"),
         ({"cost": "fp=5, miss=3"}, "expected fp=..., fn=..., tp=... or tn=..., each once, got 'miss=3'"),
         ({"cost": "fp=5, fn=negative"}, "fn: expected at least tp"),
         ({"cost": "fp=5, fn=gaps"}, "fn: column 'gaps': expected finite numbers, got 1 NaN or infinite"),
         ({"cost": mg.Cost(fp=5, fn=[1.0, 2.0])}, "got an array; name its column"),
+        ({"cost": mg.Cost(matrix=1 - np.eye(3))}, "cost: expected fp and fn here, got a matrix; estimators take it"),
         ({"cost": 5}, "cost: expected mg.Cost"),
         ({"cost": "fp=5, fn=amount", "subject_to": "precision>=0.5"}, "expected the same costs for every row with"),
     ],

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import metricgrad as mg
+from metricgrad.cli.main import main
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.options import GUARANTEE_SHARE, Options, prepare_dataset
 
@@ -65,8 +66,37 @@ def test_the_shipped_rule_is_tuned_on_these_rows_and_says_what_it_guarantees(tmp
     assert 0 < study.model.rule_.numbers < 1
 
 
+def test_what_is_expected_of_the_shipped_rule_is_its_own_value_not_that_of_rules_without_the_confidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    options: dict[str, Any] = {"contenders": "logistic regression", "quick": True, "jobs": 1, "out": run}
+    study = mg.compare(make_table(), "y", "recall", subject_to="precision>=0.9", confidence=0.95, **options)
+    held_out = prepare_dataset(make_options(tmp_path)).guarantee
+    assert held_out is not None
+    value = mg.evaluate(study.model.predict_scores(held_out.frame), held_out.targets, "recall", rule=study.model.rule_)[
+        "recall"
+    ]
+    of_repeats = study.leaderboard.loc[study.leaderboard["ships"], "value"].item()
+    assert value < of_repeats
+    card = (run / "model_card.md").read_text()
+    assert f"On these 200 rows held out for the guarantee the recall of the class '1' is {value:.3f}." in card
+    assert "There the rules are tuned without the confidence; the shipped one has it" in study.verdict.text
+    assert f"held out for the guarantee, with the value {value:.3f} there" in (run / "report.html").read_text()
+    assert main(["evaluate", str(run), str(tmp_path / "table.csv")]) == 0
+    assert f"promised {value:.4f}, on 200 rows held out for the guarantee" in capsys.readouterr().out
+    assert main(["tune", str(run), str(tmp_path / "table.csv"), "--dry-run"]) == 0
+    warned = capsys.readouterr().err
+    assert "the present rule is subject to precision>=0.9, the new one to nothing; keep it by --subject-to" in warned
+    assert "the present rule has a guarantee, the new one has none; for one pass --confidence" in warned
+    assert main(["tune", str(run), "--unlabelled", str(tmp_path / "table.csv"), "--dry-run"]) == 0
+    assert "the present rule has a guarantee, the new one has none; for one tune on" in capsys.readouterr().err
+    assert main(["info", str(run)]) == 0
+    assert f"with the value {value:.3f} there; precision >= 0.9" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_bound_that_the_rows_cannot_prove_says_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="rows held out for the guarantee; relax it, or give more rows"):
+    with pytest.raises(ValueError, match=r"these are the 50 rows held out for the guarantee, a quarter of all"):
         mg.compare(
             make_table(200),
             "y",
@@ -77,3 +107,11 @@ def test_a_bound_that_the_rows_cannot_prove_says_what_is_missing() -> None:
             quick=True,
             jobs=1,
         )
+
+
+def test_a_class_that_cannot_be_guaranteed_is_named() -> None:
+    frame = make_table(600)
+    frame["y"] = np.array(["low", "middle", "high"])[np.digitize(frame["b"], [-0.4, 0.4])]
+    options: dict[str, Any] = {"contenders": "logistic regression", "quick": True, "jobs": 1, "abstain": True}
+    with pytest.raises(ValueError, match=r"no threshold reaches .* in class '(high|low|middle)'; .*a quarter of all"):
+        mg.compare(frame.drop(columns="b"), "y", "recall", subject_to="precision>=0.3", confidence=0.9999, **options)

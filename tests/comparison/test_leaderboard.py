@@ -124,6 +124,14 @@ def test_how_many_repeats_would_settle_it() -> None:
     assert "it takes more rows" in write_verdict(ranked(hopeless), F1)["text"]
 
 
+def test_a_remedy_of_both_gains_is_noted_once() -> None:
+    level = {"cross-entropy": (around(0.6), around(0.6)), "hybrid": (around(0.5), around(0.6001))}
+    notes = write_verdict(ranked(level), F1)["notes"]
+    remedy = "it takes more rows, as more repeats would hardly prove it."
+    assert notes[0] == f"The gain over cross-entropy tuned and cross-entropy fixed is not proven: {remedy}"
+    assert sum("it takes more rows" in note for note in notes) == 1
+
+
 CLOSE = [0.618, 0.608, 0.624, 0.603, 0.612]
 
 

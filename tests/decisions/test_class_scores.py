@@ -116,6 +116,8 @@ def test_base_rates_that_do_not_fit() -> None:
         mg.tune_threshold("f1", scores, targets, task="multiclass", prevalence=[0.5, 0.5])
     with pytest.raises(ValueError, match="prevalence: expected 3 numbers, one per class, got"):
         mg.tune_threshold("f1", scores, targets, task="multiclass", prevalence=0.5)
+    with pytest.raises(ValueError, match="prevalence: expected 3 numbers in the order of the classes, got a mapping"):
+        mg.tune_threshold("f1", scores, targets, task="multiclass", prevalence={0: 0.2, 1: 0.3, 2: 0.5})
     with pytest.raises(ValueError, match="prevalence: expected shares of all classes that sum to 1, got"):
         mg.tune_threshold("f1", scores, targets, task="multiclass", prevalence=[0.4, 0.4, 0.4])
     with pytest.raises(ValueError, match=r"targets: expected some of every class .* got no positives"):

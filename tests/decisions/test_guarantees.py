@@ -387,6 +387,8 @@ def test_bad_options_of_abstention_are_refused_in_one_line() -> None:
     for how, message in wrong:
         with pytest.raises(ValueError, match=message):
             mg.tune_threshold("recall", scores, y, abstain=True, **how)
+    with pytest.raises(ValueError, match="abstain_label: expected abstain=True with it, got -2 alone"):
+        mg.tune_threshold("recall", scores, y, task="multiclass", abstain_label=-2)
     with pytest.raises(ValueError, match="abstain: expected task='multiclass'"):
         mg.tune_threshold("recall", scores[:, 0], y == 0, abstain=True, subject_to=constraint)
     rule = mg.decisions.ArgmaxOrAbstain((0.0, 0.0, math.inf))

@@ -77,6 +77,14 @@ def test_undecided_rows_have_a_label_that_is_no_class() -> None:
     assert unsure.dtype.kind == "U"
     with pytest.raises(ValueError, match="abstain_label: expected a value that is no class, got 'bee'"):
         model.set_params(abstain_label="bee").fit(features, names)
+    with pytest.raises(ValueError, match="abstain_label: expected a text, like the classes, or None, got -1"):
+        model.set_params(abstain_label=-1).fit(features, names)
+    with pytest.raises(
+        ValueError, match="abstain_label: expected a whole number, like the classes, or None, got '\\?'"
+    ):
+        model.set_params(abstain_label="?").fit(features, index)
+    with pytest.raises(ValueError, match="abstain_label: expected abstain=True with it, got '\\?' alone"):
+        model.set_params(abstain=False, subject_to=None).fit(features, names)
 
 
 @pytest.mark.parametrize("share", [None, 0.4])
@@ -110,12 +118,32 @@ def test_an_ensemble_leaves_rows_undecided(share: float | None, tmp_path: Path) 
         ({"guarantee_rows": 0.3, "subject_to": "recall >= 0.5"}, "guarantee_rows: expected a confidence="),
         ({"guarantee_rows": 0.3, "cv": "prefit", **HOW}, "guarantee_rows: expected None with cv='prefit'"),
         ({"confidence": 0.9}, "confidence: expected a constraint to hold with it"),
+        (
+            {"confidence": "0.9", "subject_to": "recall >= 0.5"},
+            r"confidence: expected a number in \[0.5, 1\), got '0.9'",
+        ),
+        ({"confidence_over": "each"}, "confidence_over: expected confidence= with it, got 'each' alone"),
+        ({"abstain": "no"}, "abstain: expected True or False, got 'no'"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
     estimator = LogisticRegression().fit(X, y)
     with pytest.raises(ValueError, match=message):
         mg.ThresholdedClassifier(estimator, "recall", **options).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"abstain": True}, "abstain: expected a constraint that decided rows must meet"),
+        ({"shared": True}, "shared: one threshold for all classes is for task='multilabel'"),
+    ],
+)
+def test_options_that_the_cheapest_decision_has_no_place_for_are_refused(options: dict[str, Any], message: str) -> None:
+    cost = mg.Cost(matrix=[[0, 1, 4], [2, 0, 3], [9, 5, 0]])
+    features, classes = make_classification(90, n_classes=3, n_informative=6, random_state=0)
+    with pytest.raises(ValueError, match=message):
+        mg.ThresholdedClassifier(LogisticRegression(), cost, **options).fit(features, classes)
 
 
 def test_rows_of_groups_are_no_independent_rows() -> None:
@@ -136,13 +164,13 @@ def test_a_confidence_needs_something_to_hold(make: Any, metric: Any) -> None:
 def test_a_saved_classifier_leaves_the_same_rows_undecided(tmp_path: Path) -> None:
     features, classes = make_classification(900, n_classes=3, n_informative=6, random_state=0)
     model = mg.ThresholdedClassifier(
-        LogisticRegression(max_iter=500), "recall", subject_to="precision >= 0.8", abstain=True, abstain_label="?", cv=3
+        LogisticRegression(max_iter=500), "recall", subject_to="precision >= 0.8", abstain=True, abstain_label=-1, cv=3
     )
     model.fit(features, classes)
     mg.save(model, tmp_path / "model")
     loaded = mg.load(tmp_path / "model")
     decided = model.predict(features)
-    assert "?" in decided
+    assert -1 in decided
     assert np.array_equal(loaded.predict(features), decided)
     shares = [0.2, 0.3, 0.5]
     assert model.tuning_ is not None

@@ -690,7 +690,7 @@ def test_encoded_rows_are_predicted_as_by_scikit_learn(kind: Any, task: str) -> 
     if kind is LogisticRegression and task == "multilabel":
         y = y[:, 0]
     model = (kind() if kind is LogisticRegression else kind(7, random_state=0)).fit(X, y)
-    for rows in (X, X[:1], sp.csr_matrix(X)):
+    for rows in (X, X[:1], X[7:8], X[-1:], sp.csr_matrix(X)):
         found, expected = predict_encoded(model, rows), model.predict_proba(rows)
         np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
     if kind is not LogisticRegression:
@@ -702,6 +702,20 @@ def test_encoded_rows_are_predicted_as_by_scikit_learn(kind: Any, task: str) -> 
         np.testing.assert_array_equal(again.feature_importances_, model.feature_importances_)
         with pytest.raises(ValueError, match=r"^X: expected 4 features, got 3$"):
             predict_encoded(model, X[:, :3])
+
+
+@pytest.mark.parametrize("kind", [RandomForestClassifier, ExtraTreesClassifier])
+def test_a_single_row_with_gaps_goes_where_scikit_learn_sends_it(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    y = (np.nan_to_num(X[:, 0], nan=1.0) + np.nan_to_num(X[:, 1], nan=-1.0) > 0).astype(int)
+    model = kind(9, random_state=0).fit(X, y)
+    for _ in range(2):
+        expected = model.predict_proba(X)
+        found = np.concatenate([predict_encoded(model, X[[place]]) for place in range(len(X))])
+        np.testing.assert_array_equal(found, expected)
+        model.fit(X, 1 - y)  # other trees in the same forest
 
 
 @pytest.mark.parametrize(

@@ -296,3 +296,26 @@ def test_a_rule_is_cross_fitted_for_the_costs_of_the_rows() -> None:
     assert fixed < tuned <= best
     with pytest.raises(ValueError, match="costs: expected one number for each of 10 rows, got 300"):
         mg.scorer(costs)(MODEL, X[:10], Y[:10])
+
+
+def test_undecided_rows_are_missed_as_in_evaluate() -> None:
+    features, index = make_classification(900, n_informative=6, n_classes=3, class_sep=1.2, random_state=0)
+    for classes, label in [(index, None), (index, -1), (np.array(list("abc"))[index], "?")]:
+        model = mg.ThresholdedClassifier(
+            LogisticRegression(), "recall", subject_to="precision >= 0.8", abstain=True, abstain_label=label, cv=3
+        )
+        model.fit(features, classes)
+        scores, rule = model.estimator_.predict_proba(features), model.rule_
+        assert (np.asarray(rule(scores)) < 0).any()
+        for metric in ("recall", "precision"):
+            expected = mg.evaluate(scores, index, metric, task="multiclass", rule=rule)[metric]
+            assert mg.scorer(metric)(model, features, classes) == expected
+        with pytest.raises(ValueError, match="rule: expected one that decides every row for accuracy"):
+            mg.scorer("accuracy")(model, features, classes)
+
+
+def test_predictions_alone_may_be_undecided() -> None:
+    value = mg.scorer("recall")._score_func
+    truth = np.array([0, 0, 1, 1, 2, 2])
+    assert value(truth, np.array([0, None, 1, 1, 2, 2], dtype=object)) == pytest.approx((0.5 + 1 + 1) / 3)
+    assert value(truth, np.array([None] * 6, dtype=object)) == 0.0

@@ -50,6 +50,8 @@ MOST_GUARANTEES = 10
 def describe_shipped(model: ShippedRule) -> str:
     """Return the shipped contender and its rule in words."""
     how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
+    if model.get("guarantees") and "value_there" in model:
+        how += f", with the value {model['value_there']:.3f} there"
     guaranteed = "".join(f"; {one}" for one in model.get("guarantees", [])[:MOST_GUARANTEES])
     coverage = model.get("coverage")
     covered = "" if coverage is None else f"; {100 * coverage:.0f} % of the rows are decided"

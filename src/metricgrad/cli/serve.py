@@ -12,17 +12,22 @@ from metricgrad.cli.arguments import AllowMissingOption, JsonOption, RunArgument
 from metricgrad.cli.json_output import print_json
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 
+HOST = "127.0.0.1"
+PORT = 8000
+MOST_ROWS = 10_000
+MOST_BYTES = 16 << 20
+
 
 def serve(
     run: RunArgument,
     host: Annotated[
         str,
         typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in, who are not asked who they are."),
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    ] = HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = PORT,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes, each with the model in memory.")] = 1,
-    most_rows: Annotated[int, typer.Option("--max-rows", min=1, help="The most records in a request.")] = 10_000,
-    most_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="The most bytes in a request.")] = 16 << 20,
+    most_rows: Annotated[int, typer.Option("--max-rows", min=1, help="The most records in a request.")] = MOST_ROWS,
+    most_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="The most bytes in a request.")] = MOST_BYTES,
     allow_missing: AllowMissingOption = False,
     dockerfile: Annotated[
         bool, typer.Option("--dockerfile", help="Write a Dockerfile into the run folder, and serve nothing.")
@@ -38,8 +43,22 @@ def serve(
         from metricgrad.comparison import run_folder
         from metricgrad.integrations.serving.dockerfile import write_dockerfile
 
+        if (host, port) != (HOST, PORT):
+            raise UserError(
+                "--dockerfile: expected neither --host nor --port with it, since the service in the container listens "
+                f"on 0.0.0.0:{PORT}; choose a port by docker run -p PORT:{PORT}",
+                WRONG_CALL,
+            )
         run_folder.load(run)  # refuses what is no finished run
-        path = write_dockerfile(run, force)
+        chosen = [
+            ("--workers", workers, 1),
+            ("--max-rows", most_rows, MOST_ROWS),
+            ("--max-bytes", most_bytes, MOST_BYTES),
+        ]
+        options = [text for name, value, usual in chosen if value != usual for text in (name, str(value))]
+        if allow_missing:
+            options.append("--allow-missing")
+        path = write_dockerfile(run, options, force)
         if as_json:
             print_json({"run": str(run), "dockerfile": str(path)})
         else:

@@ -46,7 +46,10 @@ def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
     schema, about = model.schema, model.about
     target = ", ".join(schema.target.columns)
     compared = "leaderboard" in summary
-    expected = _expect_compared(summary) if compared else _expect_trained(about)
+    if about.get("guarantees"):
+        expected = _expect_guaranteed(about, summary)
+    else:
+        expected = _expect_compared(summary) if compared else _expect_trained(about)
     sections = [
         f"# Model card\n\n{model.contender} with its {about['kind']} decision rule, by metricgrad {__version__}.",
         f"## What it is for\n\nIt predicts {escape(target)} ({schema.task}) for rows like those it was trained on: "
@@ -119,6 +122,15 @@ def _expect_compared(summary: Mapping[str, Any]) -> str:
         f"On new rows like those of the data, expect {escape(read_metric_title(summary['metric']))} of about "
         f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
         f"its rule had seen.{met}"
+    )
+
+
+def _expect_guaranteed(about: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Return what to expect of a rule with a confidence, which the rules of the repeats do not have."""
+    return (
+        f"On these {escape(about['tuned_on'])} the {escape(read_metric_title(summary['metric']))} is "
+        f"{about['value_there']:.3f}. The rule was chosen on them, so expect a little less on new rows. Values of the "
+        "comparison below are those of rules without the confidence, which is less strict."
     )
 
 

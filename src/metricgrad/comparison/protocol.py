@@ -6,6 +6,7 @@ A rule is tuned on out-of-fold scores: each row is scored by a model that was no
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.tables.schema import Schema
     from metricgrad.core.costs import Cost
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraint
@@ -58,7 +60,13 @@ def check_goal(goal: Goal, also: list[str]) -> None:
         text = str(error)
         for name in ("subject_to", "metric", "abstain"):
             text = text.replace(f"{name}:", f"--{name.replace('_', '-')}:")
+        text = text.replace("abstain=True", "--abstain")
         raise UserError(text, WRONG_CALL) from error
+
+
+def name_class(text: str, schema: Schema) -> str:
+    """Return a message with the name of a class in the place of its index."""
+    return re.sub(r"\bin class (\d+)", lambda found: f"in class {schema.short_names[int(found[1])]!r}", text)
 
 
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None) -> dict[str, Decision]:

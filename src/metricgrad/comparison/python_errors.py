@@ -27,6 +27,7 @@ def python_errors() -> Iterator[None]:
         yield
     except UserError as error:
         message = str(error).replace("or use --resume or --force", "or use --force")  # there is no resume here
+        message = message.replace("go on with --allow-missing", "go on with set_params(allow_missing=True)")
         if "metricgrad compare" not in message:
             message = re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), message)
         raise (KeyboardInterrupt if error.code == INTERRUPTED else ValueError)(message) from None

@@ -290,7 +290,9 @@ def _compare_contenders(
             NOTHING,
         )
     extensible = options.time is None
-    about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain)
+    about = Circumstances(
+        dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain, options.confidence
+    )
     verdict = write_verdict(rows, about, ship or run_writer.manifest.get("ship"), plan.contenders)
     run_writer.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
     run_writer.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))

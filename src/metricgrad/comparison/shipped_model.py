@@ -54,6 +54,7 @@ class ShippedRule(TypedDict):
     plateaus: NotRequired[list[tuple[float, float] | None]]  # of each threshold, where it was tuned
     offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
     tuned_on: str
+    value_there: NotRequired[float]
     guarantees: NotRequired[list[str]]  # what holds on new rows, with which confidence
     coverage: NotRequired[float | None]  # the share of the rows tuned on that it decides; None if it decides all
 
@@ -257,6 +258,7 @@ def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds:
         "plateaus": about.get("plateaus") or [None] * thresholds,
         "offsets": list(rule.offsets) if isinstance(rule, Offsets) else None,
         "tuned_on": about["tuned_on"],
+        "value_there": about["value_there"],
         "guarantees": about.get("guarantees", []),
         "coverage": about.get("coverage"),
     }

@@ -15,6 +15,7 @@ from metricgrad.comparison.candidate_runs import CandidateRun, Failure, run_cand
 from metricgrad.comparison.contender_outcomes import weigh_candidates
 from metricgrad.comparison.errors import DATA, NOTHING, UserError
 from metricgrad.comparison.plateaus import list_plateaus
+from metricgrad.comparison.protocol import name_class
 from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.trained_rows import TrainedRows
 from metricgrad.core.inputs import as_scored_batch
@@ -79,9 +80,9 @@ def _tune_on_guarantee_rows(model: ShippedModel, goal: Goal, held_out: Guarantee
     try:
         tuning = protocol.tune_rule(goal, scores, held_out.targets, confidence=held_out.confidence)
     except InfeasibleError as error:
-        text = str(error).replace("subject_to:", "--subject-to:")
-        where = f"on the {len(held_out.targets)} rows held out for the guarantee"
-        raise UserError(f"{text}, {where}; relax it, or give more rows", NOTHING) from error
+        text = name_class(str(error), model.schema).replace("subject_to:", "--subject-to:")
+        rows = f"the {len(held_out.targets)} rows held out for the guarantee, a quarter of all"
+        raise UserError(f"{text} (these are {rows})", NOTHING) from error
     model.rule = tuning.rule
     model.estimator.rule_ = tuning.rule
     model.about |= {

@@ -52,6 +52,7 @@ class Circumstances:
 
     ``name``: of the metric, for people. ``subject_to``: the constraint. ``planned``: the repeats that were asked for.
     ``extensible``: whether more repeats can be added. ``abstain``: whether rows may be left undecided.
+    ``confidence``: that of the shipped rule in its constraint.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Circumstances:
     planned: int | None = None
     extensible: bool = True
     abstain: bool = False
+    confidence: float | None = None
 
 
 def write_verdict(
@@ -190,11 +192,14 @@ def _write_notes(
     about: Circumstances,
 ) -> list[str]:
     """Return what the text says beyond the value and the claims, for a page that shows these as figures."""
-    remedies = {name: _describe_remedy(claim, about) for name, claim in reversed(claims.items())}
+    unproven: dict[str, list[str]] = {}
+    for name, claim in reversed(claims.items()):
+        if remedy := _describe_remedy(claim, about):
+            unproven.setdefault(remedy, []).append(name)
     sentences = [
         _describe_constraint(shipped, about),
         _describe_coverage(shipped, about),
-        *(f"The gain over {name} is not proven: {remedy}." for name, remedy in remedies.items() if remedy),
+        *(f"The gain over {' and '.join(names)} is not proven: {remedy}." for remedy, names in unproven.items()),
         _describe_second(rows, shipped),
         _describe_loss_gain(contenders, rows, shipped),
     ]
@@ -205,7 +210,10 @@ def _describe_constraint(shipped: LeaderboardRow, about: Circumstances) -> str:
     if not about.subject_to:
         return ""
     held = f"{shipped['held']} of {len(shipped['folds'])} repeats"
-    return f"The constraint {about.subject_to} was met on the test rows in {held}."
+    said = f"The constraint {about.subject_to} was met on the test rows in {held}."
+    if about.confidence is not None:
+        said += " There the rules are tuned without the confidence; the shipped one has it, and is stricter."
+    return said
 
 
 def _describe_coverage(shipped: LeaderboardRow, about: Circumstances) -> str:

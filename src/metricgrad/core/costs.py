@@ -602,8 +602,8 @@ class Cost:
                 row = int(difference.argmin())
                 where = f" in row {row}" if len(difference) > 1 else ""
                 raise ValueError(
-                    f"{wrong}: expected at least {right}, since a wrong decision is no gain, got {difference[row]:g} "
-                    f"less{where}"
+                    f"{wrong}: expected at least {right}, since a wrong decision is no gain, got {wrong} − {right} = "
+                    f"{difference[row]:g}{where}"
                 )
             if difference.numel() and not bool((difference > 0).any()):
                 never = "positive" if wrong == "fn" else "negative"
@@ -629,7 +629,11 @@ class Cost:
         >>> Cost(fp=5.0, fn="amount").to_text()
         'fp=5, fn=amount'
         """
-        if self.matrix is not None or self.rows is not None:
+        if self.matrix is not None:
+            raise ValueError(
+                "cost: expected fp and fn here, got a matrix; estimators take it, MetricEnsembleClassifier(cost)"
+            )
+        if self.rows is not None:
             raise ValueError("cost: expected numbers and names of columns here, got an array; name its column")
         given = {name: price for name, price in self.prices.items() if name in ("fp", "fn") or not _is_zero(price)}
         return ", ".join(f"{name}={_price_text(price)}" for name, price in given.items())
@@ -664,6 +668,9 @@ class Cost:
             if name not in CELLS or not equals or not value or name in given:
                 raise ValueError(f"cost: expected fp=..., fn=..., tp=... or tn=..., each once, got {part.strip()!r}")
             given[name] = _read_number(value)
+        for name in ("fp", "fn"):
+            if name not in given:
+                raise ValueError(f"cost: expected both fp=... and fn=..., got {text!r}")
         return cls(**given)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ These distributions are kept as a table of bins: with at most ``MOST_SCORES`` ro
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +43,9 @@ def check_prevalence(prevalence: Any, task: Task, classes: int) -> tuple[float, 
             raise ValueError(f"{name}: expected one number, the share of positives, got {prevalence!r}")
         shares = [float(prevalence)]
     else:
-        per = "class" if task == "multiclass" else "label"
+        per, plural = ("class", "classes") if task == "multiclass" else ("label", "labels")
+        if isinstance(prevalence, Mapping):
+            raise ValueError(f"{name}: expected {classes} numbers in the order of the {plural}, got a mapping")
         try:
             shares = [float(share) for share in prevalence]
         except (TypeError, ValueError):

@@ -103,8 +103,12 @@ class Problem:
         average = self.objective.average
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
+        if self.abstain not in (True, False):
+            raise ValueError(f"abstain: expected True or False, got {self.abstain!r}")
         if self.abstain:
             self._check_abstention()
+        elif self.abstain_label != -1:
+            raise ValueError(f"abstain_label: expected abstain=True with it, got {self.abstain_label!r} alone")
         elif average == "per-class" and (self.shared or task == "multiclass"):
             raise ValueError("average: None has a best threshold for each class alone; expected an average")
 
@@ -144,11 +148,13 @@ class Problem:
         if self.confidence_over not in get_args(ConfidenceOver):
             raise ValueError(f"confidence_over: expected 'all' or 'each', got {self.confidence_over!r}")
         if self.confidence is None:
+            if self.confidence_over != "all":
+                raise ValueError(f"confidence_over: expected confidence= with it, got {self.confidence_over!r} alone")
             return
         if not self.constraints or self.shared:
             wanted = "shared=False" if self.constraints else "a constraint to hold with it, subject_to="
             raise ValueError(f"confidence: expected {wanted}, got confidence={self.confidence!r} without")
-        if not 0.5 <= self.confidence < 1:
+        if not is_number(self.confidence) or not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
         for constraint in self.constraints:
             check_can_be_guaranteed(constraint)
@@ -165,7 +171,9 @@ class Problem:
                 "prevalence: expected costs that are the same for every row with it, got some for each row"
             )
         if self.confidence is not None:
-            raise ValueError("prevalence: expected no confidence= with it, since no bound holds for weighted rows")
+            raise ValueError(
+                "prevalence: expected no confidence= with it, which is a promise for the base rate of these rows"
+            )
 
     # Solution and value
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from metricgrad.core.metrics.scalars import is_number
+from metricgrad.core.metrics.scalars import is_number, is_whole
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 
@@ -33,10 +33,23 @@ def check_guarantee_rows(share: Any, confidence: float | None, subject_to: Any, 
         raise ValueError("guarantee_rows: expected a confidence= to guarantee, got None")
 
 
-def check_abstain_label(abstain: bool, abstain_label: Any, classes: Any) -> None:
-    """Refuse an ``abstain_label`` that is a class."""
-    if abstain and abstain_label is not None and abstain_label in list(classes):
+def check_abstain_label(abstain: bool, abstain_label: Any, classes: NDArray[Any]) -> None:
+    """Refuse what cannot be predicted for undecided rows: a class, or another type than that of the classes."""
+    if abstain_label is None:
+        return
+    if not abstain:
+        raise ValueError(f"abstain_label: expected abstain=True with it, got {abstain_label!r} alone")
+    known = classes.tolist()
+    if abstain_label in known:
         raise ValueError(f"abstain_label: expected a value that is no class, got {abstain_label!r}")
+    if all(isinstance(label, str) for label in known):
+        wanted, is_like = "a text", isinstance(abstain_label, str)
+    elif all(is_whole(label) for label in known):
+        wanted, is_like = "a whole number", is_whole(abstain_label)
+    else:
+        return
+    if not is_like:  # an array of both would turn the classes into texts, or into other numbers
+        raise ValueError(f"abstain_label: expected {wanted}, like the classes, or None, got {abstain_label!r}")
 
 
 def hold_out_rows(rows: int, share: float, random_state: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

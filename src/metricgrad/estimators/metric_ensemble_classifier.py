@@ -110,7 +110,8 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     abstain : bool, default False
         For several classes with ``subject_to``: predict a class only where it meets the constraints.
     abstain_label : object, optional
-        What is predicted for a row that is left undecided; no class. By default None, as in a table.
+        What is predicted for a row that is left undecided: no class, but a text if the classes are texts, and a whole
+        number if they are. By default None, as in a table.
     cv : int, splitter or iterable, default 5
         A number of folds (stratified, several labels too; of whole groups if ``fit`` gets groups), a scikit-learn
         splitter, or pairs of train and test rows.
@@ -286,9 +287,16 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = SelectionSpec(*goal, self.rounds, self.bags, self.abstain).rule
         check_abstain_label(self.abstain, self.abstain_label, self.classes_)
-        if self.confidence is not None:
-            guaranteed = {"subject_to": self.subject_to, "confidence": self.confidence, "abstain": self.abstain}
-            TuningSpec(self._metric, labels.task, self.average, **guaranteed).problem()
+        if self.confidence is not None or self.confidence_over != "all":
+            TuningSpec(
+                self._metric,
+                labels.task,
+                self.average,
+                subject_to=self.subject_to,
+                confidence=self.confidence,
+                confidence_over=self.confidence_over,
+                abstain=self.abstain,
+            ).problem()
         seeds = FitSeeds.draw(self.random_state)
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
         encode = self._fit_encoder(given, y, weight)

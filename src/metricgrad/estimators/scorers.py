@@ -21,6 +21,7 @@ from metricgrad.core.metrics.registry import find
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.least_cost import LeastCost
+from metricgrad.decisions.rules import ArgmaxOrAbstain
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, as_dense, as_vector, stack_label_scores
 from metricgrad.estimators.preparation import spread_labels
@@ -30,6 +31,8 @@ from metricgrad.evaluation.metric_set import NAMES_OF_SCORE_METRICS, is_lower_be
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from metricgrad.core.batch import Task
     from metricgrad.core.inputs import ArrayLike
@@ -75,7 +78,8 @@ class ValueOfPredictions:
         """Return the value; the classes are those that occur in the rows."""
         classes = None
         if not self.reads_scores and np.ndim(as_dense(y_pred)) == 1:
-            classes = np.union1d(np.asarray(y_true), np.asarray(y_pred))
+            predicted = [label for label in np.asarray(y_pred).tolist() if label is not None]  # None is undecided
+            classes = np.union1d(np.asarray(y_true), np.asarray(predicted)) if predicted else np.asarray(y_true)
         return self.evaluate(self.read_labels(y_true, classes), y_true, y_pred, sample_weight, pos_label)
 
     def read_labels(self, y_true: Any, classes: Any) -> Labels:
@@ -94,10 +98,15 @@ class ValueOfPredictions:
         metric = self._find_metric(labels, pos_label)
         targets = _encode(labels, as_vector(np.asarray(as_dense(y_true))), pos_label)
         weight = None if sample_weight is None else torch.as_tensor(np.asarray(sample_weight, dtype=float))
+        rule = None
         if self.reads_scores:
             scores = _read_scores(labels, y_pred, pos_label)
+        elif labels.task == "multiclass":
+            scores = _mark_predicted(labels, np.asarray(y_pred))
+            if not scores.any(1).all():
+                rule = ArgmaxOrAbstain((0.5,) * labels.outputs)
         else:
-            scores = _spread(labels, _encode(labels, np.asarray(as_dense(y_pred)), pos_label))
+            scores = _encode(labels, np.asarray(as_dense(y_pred)), pos_label).double()
         if self.tuning is not None:
             scores = self._decide_by_cross_fitting(self.tuning, metric, labels, scores, targets, weight)
         value = evaluate(
@@ -109,6 +118,7 @@ class ValueOfPredictions:
             labels=self.labels,
             empty_classes=self.empty_classes,
             weight=weight,
+            rule=rule,
         )
         return value["value"]
 
@@ -182,11 +192,9 @@ def _encode(labels: Labels, y: Any, pos_label: Any) -> Tensor:
     return torch.from_numpy(np.asarray(positive, dtype=np.float32))
 
 
-def _spread(labels: Labels, targets: Tensor) -> Tensor:
-    """Return targets with a column for each class, as scores that the default rule decides in the same way."""
-    if labels.task == "multiclass":
-        return _one_hot(targets, labels.outputs)
-    return targets.double()
+def _mark_predicted(labels: Labels, predicted: NDArray[Any]) -> Tensor:
+    """Return 1 for the predicted class; a row of zeros where no class is predicted, as for an undecided row."""
+    return torch.from_numpy(np.stack([predicted == label for label in labels.classes], axis=1)).double()
 
 
 def _one_hot(classes: Tensor, number: int) -> Tensor:
@@ -255,6 +263,7 @@ def scorer(
     scores themselves ("auroc", "log_loss") takes ``predict_proba``, otherwise ``decision_function``. Where lower is
     better ("log_loss", "brier_score"), the value is the negative, as with scikit-learn's "neg_log_loss". Unlike
     scikit-learn's, it counts every class that the estimator was fitted on, whether it occurs in the scored rows or not.
+    Of several classes, a row for which none of them is predicted is undecided (``abstain=True``): its class misses it.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params, check_is_fitted, indexable
 from torch import Tensor
 
+from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, with_callbacks
 from metricgrad.estimators.guarantee_rows import (
     check_abstain_label,
@@ -77,7 +78,8 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
     abstain : bool, default False
         For several classes with ``subject_to``: predict a class only where it meets the constraints.
     abstain_label : object, optional
-        What is predicted for a row that is left undecided; no class. By default None, as in a table.
+        What is predicted for a row that is left undecided: no class, but a text if the classes are texts, and a whole
+        number if they are. By default None, as in a table.
     cv : int, splitter, iterable or 'prefit', default 5
         How the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
         model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on the
@@ -209,8 +211,8 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
         fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
         self.classes_ = self.labels_.classes
-        self._check_guarantee()
         cost = find_fit_costs(self.metric, costs, X, len(plain))
+        self._check_options(cost)
         tuned_rows: Any = slice(None)
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
@@ -266,12 +268,22 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
         task.end(lambda: vars(self))
         return self
 
-    def _check_guarantee(self) -> None:
-        """Refuse options of a guarantee that do not fit together."""
+    def _check_options(self, cost: Cost | None) -> None:
+        """Refuse options that do not fit together, before anything is fitted."""
         check_guarantee_rows(self.guarantee_rows, self.confidence, self.subject_to)
         if self.guarantee_rows is not None and self.cv == "prefit":
             raise ValueError("guarantee_rows: expected None with cv='prefit', where all rows are held out, got a share")
         check_abstain_label(self.abstain, self.abstain_label, self.classes_)
+        TuningSpec(
+            self._metric if cost is None else cost.mean(),
+            self.labels_.task,
+            self.average,
+            self.shared,
+            subject_to=self.subject_to,
+            confidence=self.confidence,
+            confidence_over=self.confidence_over,
+            abstain=self.abstain,
+        ).problem()
 
     def _route_parameters(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""

@@ -141,7 +141,9 @@ def _add_rule(graph: Graph, rule: Rule, p: str, labels: Labels, abstain_label: A
         known = [kind for kind in KINDS.values() if issubclass(kind, Rule) and _has_onnx(kind)]
         *most, last = (kind.__name__ for kind in sorted(known, key=lambda kind: "multiclass" in kind.tasks))
         names = f"{', '.join(most)} or {last}"
-        raise ValueError(f"rule_: expected a {names} that fits {labels.task}, got {rule!r}")
+        raise ValueError(
+            f"rule_: expected a {names} that fits {labels.task}, got {type(rule).__name__}: {rule.describe()}"
+        )
     index = rule.to_onnx(graph, p, len(labels.classes))
     if labels.task == "multilabel":
         graph.cast(index, np.int64, OUTPUTS[1])

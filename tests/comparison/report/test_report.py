@@ -166,6 +166,16 @@ def test_the_verdict_says_each_number_once(example: Example) -> None:
         assert len(re.findall(rf"(?<![\d.+−]){re.escape(number)}(?!\d)", text)) == 1, number
 
 
+def test_a_reference_that_cannot_ship_is_no_figure_of_the_verdict(example: Example) -> None:
+    payload = copy.deepcopy(example.payload)
+    assert "against cross-entropy fixed" in Reader(VerdictSection().html(payload)).text
+    for row in payload["leaderboard"]:
+        row["feasible"] = row["rule"] == "tuned"  # as with a constraint
+    text = Reader(VerdictSection().html(payload)).text
+    assert "against cross-entropy fixed" not in text
+    assert "against cross-entropy tuned" in text
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_data_never_becomes_markup(example: Example, text: str) -> None:
     page = render(hostile(example.payload, text))

@@ -12,7 +12,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from metricgrad.comparison.goal import Goal
-from metricgrad.comparison.report.column_summaries import MISSING, OTHERS, choose_examples, draw_bars, group_cells
+from metricgrad.comparison.report.column_summaries import (
+    MISSING,
+    OTHERS,
+    choose_examples,
+    describe_cells,
+    draw_bars,
+    group_cells,
+)
 from metricgrad.comparison.report.page_size import MOST_CLASSES, shrink_payload
 from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
 from metricgrad.comparison.report.sections.columns import ColumnsSection
@@ -252,6 +259,12 @@ def test_categories_named_like_the_groups_stay_apart() -> None:
     assert np.bincount(groups.codes).tolist() == [10, 10, 5]
     names, shares = draw_bars(column(texts), texts)
     assert (names, shares) == ([MISSING, OTHERS], [0.5, 0.5])
+
+
+def test_cells_of_a_row_are_short_and_missing_ones_say_so() -> None:
+    frame = pd.DataFrame({"a": [1.0, -1.11149523246612], "b": [72824, 3], "c": ["x", None], "d": [np.nan, 1e9]})
+    assert describe_cells(frame, 0, 4) == [("a", "1"), ("b", "72824"), ("c", "x"), ("d", MISSING)]
+    assert describe_cells(frame, 1, 3) == [("a", "-1.1115"), ("b", "3"), ("c", MISSING)]
 
 
 def test_examples_are_cells_of_the_column() -> None:

@@ -109,6 +109,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "over several lines": (b'{\n"a": 1}\n', "line 1: expected a JSON record in one line"),
     "a broken record": (b'{"a": 1}\n{"a": \n', "line 2: expected a JSON record in one line"),
     "a number": (b'{"a": 1}\n3\n', "line 2: expected a record such as"),
+    "an array of records": (
+        b'[{"a": 1}]\n',
+        'line 1: expected a record such as {"a": 1}, got [{"a": 1}]; write JSON Lines, as',
+    ),
     "a list in a cell": (b'{"a": 1}\n{"a": [1, 2]}\n', "line 2: column 'a': expected one value, got a list"),
     "a record in a cell": (b'{"a": {"b": 1}}\n', "line 1: column 'a': expected one value, got a record"),
     "a name twice": (b'{"a": 1, "a": 2}\n', "line 1: expected every column name once"),

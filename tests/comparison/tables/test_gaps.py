@@ -104,7 +104,7 @@ def test_a_folder_stops_at_the_file_and_goes_on_where_it_stopped(
 
 def test_the_model_in_python_stops_too(run: Path) -> None:
     model, new = mg.load_run(run).model, with_commas(prices(20, seed=1))
-    message = r"^data: expected columns as in training.*'size'.*or go on with allow_missing, which counts"
+    message = r"^data: expected columns as in training.*'size'.*or go on with set_params\(allow_missing=True\), which"
     for method in (model.predict, model.predict_scores, model.predict_proba):
         with pytest.raises(ValueError, match=message):
             method(new)

@@ -133,8 +133,13 @@ def test_bad_requests_get_one_line(case: str, port: int, study: mg.Study) -> Non
 def test_other_requests(port: int) -> None:
     assert ask(port, "POST", "/predict", GOOD, "text/csv")[0] == 415
     assert ask(port, "POST", "/predict", GOOD, "application/json; charset=utf-8")[0] == 200
-    assert ask(port, "GET", "/predict")[0] == 405
-    assert ask(port, "GET", "/nothing")[0] == 404
+    before = read_metrics(port)
+    assert ask(port, "GET", "/predict") == (405, b'{"error":"GET /predict: Method Not Allowed"}')
+    assert ask(port, "GET", "/nothing") == (404, b'{"error":"GET /nothing: Not Found"}')
+    after = read_metrics(port)
+    for status in (404, 405):
+        name = f'metricgrad_requests_total{{status="{status}"}}'
+        assert after[name] == before[name] + 1
     assert json.loads(ask(port, "GET", "/health")[1])["status"] == "ok"
     page = ask(port, "GET", "/docs")[1].decode()
     assert "logistic regression" in page
@@ -208,7 +213,10 @@ def test_the_dockerfile_is_pinned_and_not_root(study: mg.Study, capsys: pytest.C
     assert f"    torch=={torch.__version__.partition('+')[0]} \\" in lines
     assert main(["serve", str(study.path), "--dockerfile"]) == 5
     assert "exists already" in capsys.readouterr().err
-    assert main(["serve", str(study.path), "--dockerfile", "--force"]) == 0
+    assert main(["serve", str(study.path), "--dockerfile", "--force", "--max-rows", "50", "--allow-missing"]) == 0
+    assert path.read_text().endswith('"--port", "8000", "--max-rows", "50", "--allow-missing"]\n')
+    assert main(["serve", str(study.path), "--dockerfile", "--force", "--port", "9000"]) == 2
+    assert "--dockerfile: expected neither --host nor --port with it" in capsys.readouterr().err
     assert mg.load_run(study.path).model.predict(GOOD).shape == (1,)
     path.unlink()
 

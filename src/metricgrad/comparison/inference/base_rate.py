@@ -84,7 +84,11 @@ def renew(
     scores, gaps = _score_rows(model, data, rows, allow_missing)
     rate = _estimate_rate(model, scores, seed, allow_shift)
     renewed = renew_rule(model, goal, rate.value)
-    old = model.rule
+    old, lost = model.rule, []
+    if model.about.get("guarantees"):
+        lost.append(
+            "the present rule has a guarantee, the new one has none; for one tune on labelled rows, --confidence"
+        )
     if not dry_run:
         about = {
             **goal.describe(),
@@ -122,7 +126,7 @@ def renew(
         },
         "written": not dry_run,
         "unknown": dict(gaps.unknown),
-        "warnings": [*gaps.describe(model.schema), *filter(None, [renewed.tuning.caution])],
+        "warnings": [*gaps.describe(model.schema), *lost, *filter(None, [renewed.tuning.caution])],
     }
     return RenewedRun(summary, found)
 

@@ -25,10 +25,11 @@ def read_promise(run: Run) -> Promise:
     """Return the value that a run promised of its model and rule, of the metric that the rule was chosen for.
 
     ``compare`` measured it on test rows of all repeats; ``train`` and ``tune`` only on the rows that the rule was tuned
-    on, which is optimistic.
+    on, which is optimistic. So did ``compare`` with a confidence, which the rules of the repeats do not have.
     """
     about = run.model.about
-    row = _find_shipped(read_summary(run)) if run.manifest["kind"] == "compare" and "previous" not in about else None
+    has_test_rows = run.manifest["kind"] == "compare" and "previous" not in about and not about.get("guarantees")
+    row = _find_shipped(read_summary(run)) if has_test_rows else None
     if row is None:
         found: MetricValue = {"value": about["value_there"], "low": None, "high": None, "note": None}
         return {**found, "metric": about["metric"], "source": f"on {about['tuned_on']}, on which the rule was tuned"}

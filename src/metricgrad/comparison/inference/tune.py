@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.run_folder import Run
     from metricgrad.comparison.shipped_model import ShippedModel
+    from metricgrad.comparison.tables.schema import Schema
     from metricgrad.core.costs import Cost
     from metricgrad.decisions.rules import Rule
 
@@ -72,7 +73,7 @@ def tune(
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
     costs = goal.find_costs(labelled.frame) if goal.metric == model.goal.metric else None
-    tuning = _tune_rule(goal, scores, targets, confidence, seed, costs)
+    tuning = _tune_rule(goal, scores, targets, confidence, seed, costs, model.schema)
     expected = _expect(goal, tuning, scores, targets, costs)
     old, warnings = model.rule, [*filter(None, [tuning.caution]), *expected.find_broken()]
     before = _evaluate_old(goal, old, scores, targets, costs)
@@ -114,10 +115,25 @@ def tune(
             *too_good,
             *describe_unlabelled(labelled.unlabelled, number),
             *labelled.gaps.describe(model.schema),
+            *_describe_dropped(model, goal, confidence),
             *warnings,
         ],
     }
     return TunedRun(summary, found)
+
+
+def _describe_dropped(model: ShippedModel, goal: Goal, confidence: float | None) -> list[str]:
+    """Return a warning if the new rule does not keep what the present one does."""
+    present = model.goal
+    found = []
+    if present.subject_to is not None and goal.subject_to is None:
+        options = f"--subject-to '{present.subject_to}'" + (" --abstain" if present.abstain else "")
+        found.append(
+            f"the present rule is subject to {present.subject_to}, the new one to nothing; keep it by {options}"
+        )
+    if model.about.get("guarantees") and confidence is None:
+        found.append("the present rule has a guarantee, the new one has none; for one pass --confidence")
+    return found
 
 
 class Expected(NamedTuple):
@@ -205,6 +221,7 @@ def _tune_rule(
     confidence: float | None,
     seed: int,
     costs: Cost | None,
+    schema: Schema,
 ) -> TuningResult:
     try:
         return tune_threshold(
@@ -222,7 +239,8 @@ def _tune_rule(
             seed=seed,
         )
     except InfeasibleError as error:
-        raise UserError(f"{error}; relax the constraint, or train with --subject-to", NOTHING) from error
+        text = protocol.name_class(str(error), schema)
+        raise UserError(f"{text}; relax the constraint, or train with --subject-to", NOTHING) from error
     except ValueError as error:
         raise UserError(str(error), WRONG_CALL) from error
 

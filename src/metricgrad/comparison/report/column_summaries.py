@@ -26,6 +26,25 @@ OTHERS = "other values"
 """The name of the group of rare categories."""
 
 
+def describe_cells(frame: pd.DataFrame, row: int, most: int) -> list[tuple[str, str]]:
+    """Return the names and the cells of the first columns of a row, as short texts."""
+    names = frame.columns[:most]
+    return [(one_line(name, MOST_LETTERS), _describe_cell(frame[name].iloc[row])) for name in names]
+
+
+def _describe_cell(cell: object) -> str:
+    """Return a cell as a short text.
+
+    >>> _describe_cell(72824.0), _describe_cell(-1.11149523246612), _describe_cell(float("nan")), _describe_cell("a b")
+    ('72824', '-1.1115', 'missing', 'a b')
+    """
+    if pd.isna(cell):
+        return MISSING
+    if isinstance(cell, float) and cell.is_integer():
+        return f"{cell:.0f}"
+    return f"{cell:.5g}" if isinstance(cell, float) else one_line(cell, MOST_LETTERS)
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The groups of a column: their names, and the group of each cell as its place among them."""

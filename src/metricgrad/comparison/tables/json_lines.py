@@ -22,6 +22,8 @@ _OBJECT = re.compile(rb'\s*\{\s*("|\}|$)')
 _ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
 _WORDS = {True: "true", False: "false"}
 
+_AS_JSON_LINES = "JSON Lines, as DataFrame.to_json(lines=True, orient='records') does"
+
 
 def is_json(head: bytes) -> bool:
     """Tell whether a file that begins with these bytes is JSON: CSV has column names there."""
@@ -72,11 +74,11 @@ class JsonLines:
             why = one_line(error, 80)
             raise self._explain(
                 number,
-                f"expected a JSON record in one line ({why}); write JSON Lines, as DataFrame.to_json(lines=True, "
-                "orient='records') does",
+                f"expected a JSON record in one line ({why}); write {_AS_JSON_LINES}",
             ) from error
         if not isinstance(pairs, _Pairs):
-            raise self._explain(number, f'expected a record such as {{"a": 1}}, got {one_line(line.decode(), 40)}')
+            got = one_line(line.decode(), 40)
+            raise self._explain(number, f'expected a record such as {{"a": 1}}, got {got}; write {_AS_JSON_LINES}')
         record = dict(pairs)
         if len(record) < len(pairs):
             raise self._explain(number, "expected every column name once, got one more than once; rename them")

@@ -201,4 +201,5 @@ def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:
     if absent := [name for name in names if name not in present]:
         shown = one_line(", ".join(map(repr, absent)), 200)
         verb = "is" if len(absent) == 1 else "are"
-        raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {suggest(absent[0], present)}")
+        hint = suggest(absent[0], present, "the columns given are")
+        raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {hint}")

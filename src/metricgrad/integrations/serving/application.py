@@ -149,6 +149,15 @@ class Service:
         record = json.dumps(describe_record(self.schema), indent=2, ensure_ascii=False)
         return HTMLResponse(_PAGE % {"about": escape(self.classifier.describe()), "record": escape(record)})
 
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """Answer a request that no handler takes, of an unknown path or method, with one line of JSON."""
+        if not isinstance(error, HTTPException):
+            raise error
+        self.counters.count_request(error.status_code, 0.0)
+        return JSONResponse(
+            {"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code, error.headers
+        )
+
     def counted(self, handler: Handler) -> Handler:
         """Return a handler whose requests are counted; what it raises becomes one line of JSON."""
 
@@ -192,4 +201,4 @@ def create_application(settings: ServiceSettings | None = None) -> Starlette:
         Route("/", service.show_page),
         Route("/docs", service.show_page),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, exception_handlers={HTTPException: service.refuse})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from metricgrad import __version__
 from metricgrad.comparison.errors import WRITE, UserError, writing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 NAME = "Dockerfile"
@@ -31,19 +33,23 @@ USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \\
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
-CMD ["metricgrad", "serve", "/run-folder", "--host", "0.0.0.0", "--port", "8000"]
+CMD {command}
 """
 
 
-def write_dockerfile(run: Path, force: bool = False) -> Path:
-    """Write a Dockerfile into a run folder, and return its path."""
+_COMMAND = ("metricgrad", "serve", "/run-folder", "--host", "0.0.0.0", "--port", "8000")  # noqa: S104 (of a container)
+
+
+def write_dockerfile(run: Path, options: Sequence[str] = (), force: bool = False) -> Path:
+    """Write a Dockerfile into a run folder, and return its path; ``options``: further ones of the command."""
     path = run / NAME
     if path.exists() and not force:
         raise UserError(f"{path}: exists already; remove it, or use --force", WRITE)
     pins = [f"    {name}=={version}" for name in _PACKAGES if (version := _find_version(name)) is not None]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     with writing(path):
-        path.write_text(_TEXT.format(python=python, version=__version__, pins=" \\\n".join(pins)))
+        command = json.dumps([*_COMMAND, *options])
+        path.write_text(_TEXT.format(python=python, version=__version__, pins=" \\\n".join(pins), command=command))
     return path
 
 

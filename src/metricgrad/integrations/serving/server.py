@@ -58,7 +58,7 @@ def serve(
         try:
             socket = config.bind_socket()
         except SystemExit:  # uvicorn's, after it has logged why
-            raise UserError(f"--port: cannot listen on {host}:{port}; choose another one", WRONG_CALL) from None
+            raise UserError(f"--host, --port: cannot listen on {host}:{port}; choose another one", WRONG_CALL) from None
         socket.listen(config.backlog)  # from here on requests wait until the model is loaded
         announce(f"http://{host}:{socket.getsockname()[1]}")
         try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from metricgrad.comparison.number_texts import format_value
+from metricgrad.comparison.report.column_summaries import describe_cells
 from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
-from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 MOST_MISTAKES = 20
 MOST_CELLS = 12
 """The most cells of each mistake that are shown."""
-MOST_LETTERS = 60
-"""The most letters of each cell."""
 
 
 class Mistake(TypedDict):
@@ -52,14 +50,12 @@ class MistakesSection(Section):
                 break
             row = int(predictions.rows[i])
             truth, decided = _describe_row(predictions, int(i), int(label[i]))
-            shown = list(frame.iloc[row].items())[:MOST_CELLS]
-            cells = [(one_line(name, MOST_LETTERS), one_line(value, MOST_LETTERS)) for name, value in shown]
             mistake: Mistake = {
                 "row": int(frame.index[row]) + 1,
                 "score": float(score[i]),
                 "truth": truth,
                 "decided": decided,
-                "cells": cells,
+                "cells": describe_cells(frame, row, MOST_CELLS),
             }
             found.setdefault(row, mistake)
         return {"errors": list(found.values())}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from metricgrad.comparison.number_texts import format_interval, format_money, format_value
+from metricgrad.comparison.report.column_summaries import describe_cells
 from metricgrad.comparison.report.markup import make_folded, make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.evaluation.measured_cost import measure_cost
-from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
@@ -21,8 +21,6 @@ MOST_ROWS = 10
 """The most rows that are listed."""
 MOST_CELLS = 12
 """The most cells of each."""
-MOST_LETTERS = 60
-"""The most letters of each cell."""
 
 
 class Amount(TypedDict):
@@ -138,15 +136,13 @@ def _list_costly_rows(tested: Predictions, cost: Cost) -> list[CostlyRow]:
         if len(found) == MOST_ROWS or lost[i] <= 0:
             break
         row = int(tested.rows[i])
-        shown = list(frame.iloc[row].items())[:MOST_CELLS]
-        cells = [(one_line(name, MOST_LETTERS), one_line(value, MOST_LETTERS)) for name, value in shown]
         costly: CostlyRow = {
             "row": int(frame.index[row]) + 1,
             "truth": names[int(y[i])],
             "decided": names[int(decided[i])],
             "score": float(tested.scores[i]),
             "lost": float(lost[i]),
-            "cells": cells,
+            "cells": describe_cells(frame, row, MOST_CELLS),
         }
         found.setdefault(row, costly)
     return list(found.values())

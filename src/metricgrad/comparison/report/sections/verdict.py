@@ -16,7 +16,7 @@ from metricgrad.comparison.report.section import Section
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from metricgrad.comparison.leaderboard import LeaderboardRow
+    from metricgrad.comparison.leaderboard import Difference, LeaderboardRow
     from metricgrad.comparison.report.payload import Payload
 
 
@@ -48,12 +48,11 @@ def _write_figures(payload: Payload) -> str:
     if shipped is not None:
         spread = format_interval(shipped["low"], shipped["high"])
         found.append((format_value(shipped["value"]), read_metric_title(payload["metric"]), spread))
-        for name in REFERENCES:
-            if gain := shipped["against"].get(name):
-                claim = verdict.get("claims", {}).get(name)
-                word = "" if claim is None else "proven" if claim["proven"] else "not proven"
-                spread = f"{format_evidence(gain if claim is None else claim)} {word}".strip()
-                found.append((format_value(gain["difference"], "+"), f"against {name}", spread))
+        for name, gain in _find_gains(payload).items():
+            claim = verdict.get("claims", {}).get(name)
+            word = "" if claim is None else "proven" if claim["proven"] else "not proven"
+            spread = f"{format_evidence(gain if claim is None else claim)} {word}".strip()
+            found.append((format_value(gain["difference"], "+"), f"against {name}", spread))
     planned = payload.get("planned_repeats", payload["repeats"])
     splits = f"{payload['repeats']} splits" + (f" of {planned}" if planned > payload["repeats"] else "")
     found.append((f"{payload['data']['rows']:,}", "rows of data", splits))
@@ -102,10 +101,17 @@ def _find_shipped(payload: Payload) -> LeaderboardRow | None:
     return next((row for row in payload["leaderboard"] if (row["contender"], row["rule"]) == wanted), None)
 
 
+def _find_gains(payload: Payload) -> dict[str, Difference]:
+    """Return the gains over the references, without those that do not meet the constraint: they could not ship."""
+    shipped = _find_shipped(payload)
+    could_ship = {f"{row['contender']} {row['rule']}" for row in payload["leaderboard"] if row["feasible"]}
+    gains = {} if shipped is None else shipped["against"]
+    return {name: gains[name] for name in REFERENCES if name in gains and name in could_ship}
+
+
 def _find_hardest_reference(payload: Payload) -> str | None:
     """Return the reference over which the gain is smallest, the one that has to be beaten."""
-    shipped = _find_shipped(payload)
-    gains = {} if shipped is None else shipped["against"]
+    gains = _find_gains(payload)
     return min(gains, key=lambda name: gains[name]["difference"], default=None)
 
 
@@ -119,6 +125,8 @@ def _describe_model(payload: Payload) -> str:
         return ""
     model = payload["model"]
     how = "" if model["kind"] == "fixed" else f", tuned on {model['tuned_on']}"
+    if model.get("guarantees") and "value_there" in model:
+        how += f", with the value {model['value_there']:.3f} there"
     guaranteed = "".join(f" On new rows: {escape(one)}." for one in model.get("guarantees", [])[:_MOST_GUARANTEES])
     coverage = model.get("coverage")
     covered = "" if coverage is None else f" Coverage: {100 * coverage:.0f} % of rows are decided."
