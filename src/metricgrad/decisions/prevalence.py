@@ -42,9 +42,6 @@ CALIBRATION_SPREAD = 0.1
 """By how much the factor that calibrates the logits of probabilities is expected to differ from 1, as a standard
 deviation: few rows move it little. This and ``PRIOR_ROWS`` were chosen by the sets of benchmarks/prevalence.py that
 choose."""
-MOST_EVIDENCE = 1.92
-"""By so much may the log-likelihood of the known rows grow without this expectation, a test at 5 %. Otherwise it is
-dropped: it would bias the estimate from probabilities that are far from calibrated."""
 SCALE_SPREAD = 10.0
 """The same for scores on an unknown scale, in units of their standard deviation."""
 PRIOR_ROWS = 5.0
@@ -268,7 +265,6 @@ def _fit_mixture(
     new = _summarise_new(new_scores, generator)
     levels = _find_levels(table.scores, new.scores)
     counts = table.counts[None]
-    levels = _check_calibration(levels, counts)
     shares = estimate_shares(levels, counts, new.counts[None, :, 0], method, PRIOR_ROWS)[0]
     # Half a row at least, so that a rule can be tuned for the estimate.
     shares = shares.clamp(min=0.5 / new_rows)
@@ -371,20 +367,6 @@ def _replace_infinite(levels: Tensor) -> Tensor:
 # Calibrated probabilities
 
 
-def _check_calibration(levels: _Levels, counts: Tensor) -> _Levels:
-    """Return the levels, and nothing expected of their factor if the known rows contradict what is."""
-    likelihoods = [
-        _log_likelihood(levels.known, counts, calibrate(levels.known, counts, spread)).item()
-        for spread in (levels.spread, SCALE_SPREAD)
-    ]
-    return levels._replace(spread=SCALE_SPREAD) if likelihoods[1] > likelihoods[0] + MOST_EVIDENCE else levels
-
-
-def _log_likelihood(levels: Tensor, counts: Tensor, calibration: Tensor) -> Tensor:
-    """Return that of each replicate, ``(R,)``."""
-    return (counts * _calibrate_levels(levels, calibration).log_softmax(2)).sum((1, 2))
-
-
 def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) -> Tensor:
     """Return the factor of the levels and the offset of each class but the first that are most likely, ``(R, d)``.
 
@@ -401,7 +383,8 @@ def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) ->
     found = centre.expand(len(counts), -1)
 
     def evaluate(calibration: Tensor) -> Tensor:
-        return _log_likelihood(levels, counts, calibration) - (precision * (calibration - centre).square()).sum(1) / 2
+        log_likelihood = (counts * _calibrate_levels(levels, calibration).log_softmax(2)).sum((1, 2))
+        return log_likelihood - (precision * (calibration - centre).square()).sum(1) / 2
 
     for _ in range(steps):
         p = predict_calibrated(levels, found)
