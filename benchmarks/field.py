@@ -41,6 +41,11 @@ Everything else is description.
 
 *Reductions, decided before the first result.* The tables of more than ``LARGE`` rows are left out; F1 and macro-F1 are
 run on all tables first, then MCC, then "AutoGluon best, ten times". There are no sets with several labels.
+
+*Changed after 16 tables.* "AutoGluon best" fits nothing for several classes in ten seconds: 22 of 23 fits had failed.
+So the other tables were left, to give it ten times the seconds on those of ``LONG`` and ``LONG_SEVERAL_CLASSES``; and a
+claim is not judged if more than ``MOST_FAILED`` of the rival's fits failed. Fits with a time limit that got less than
+nine tenths of the core were made again.
 """
 
 from __future__ import annotations
@@ -54,7 +59,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -91,6 +96,7 @@ LONG = (
 LONG_SEVERAL_CLASSES = ("keel-classes/vehicle", "contraceptive-tail")
 LARGE = 5000
 LEAST_LIMIT = 10.0
+MOST_FAILED = 0.1
 OURS = "ours"
 BEST = "AutoGluon best"
 
@@ -293,32 +299,64 @@ def make_missing(name: str, split: int, metric: str, options: argparse.Namespace
 # The summary
 
 
+class Claim(NamedTuple):
+    """A claim and what came of it: the mean of ours − the rival's, its interval, and the corrected p-value."""
+
+    part: str
+    mean: float
+    low: float
+    high: float
+    p: float
+    won: int
+    tables: int
+    verdict: str
+
+
 def compare(lines: pd.DataFrame, other: str) -> tuple[float, float, float, float, int, int]:
     """Return the mean of ours − other over tables, its interval and p-value, tables won and tables."""
-    means = lines.pivot_table(index="set", columns="contender", values="value")
-    difference = (means[OURS] - means[other]).dropna()
+    values = lines.pivot_table(index=["set", "split"], columns="contender", values="value")
+    difference = (values[OURS] - values[other]).dropna().groupby("set").mean()
     mean = float(difference.mean())
     reach = float(stats.t.ppf(0.975, len(difference) - 1) * difference.std(ddof=1) / len(difference) ** 0.5)
     p = float(stats.ttest_1samp(difference, 0.0).pvalue)
     return mean, mean - reach, mean + reach, p, int((difference > 0).sum()), len(difference)
 
 
-def print_summary(path: Path) -> None:
-    """Print the claims with Holm's correction, then every contender."""
+def read_parts(path: Path) -> dict[str, pd.DataFrame]:
+    """Return the results of each claim, by what it is about."""
     lines = pd.read_csv(path)
-    parts = {
+    return {
         "F1, two classes": lines[(lines.metric == "f1") & lines["set"].isin(BINARY)],
         "macro-F1, several classes": lines[lines["set"].isin(SEVERAL_CLASSES)],
         "MCC, two classes": lines[lines.metric == "mcc"],
     }
-    claims = {name: compare(part, BEST) for name, part in parts.items() if part["set"].nunique() > 1}
+
+
+def judge_claims(parts: dict[str, pd.DataFrame]) -> list[Claim]:
+    """Return what came of the claims that have results, with Holm's correction, the clearest first."""
+    found = []
+    for part, lines in parts.items():
+        if lines["set"].nunique() > 1:
+            failed = lines[lines.contender == BEST].failed.mean()
+            found.append((part, failed, *compare(lines, BEST)))
+    found.sort(key=lambda claim: claim[5])
+    claims = []
     corrected = 0.0
-    for place, name in enumerate(sorted(claims, key=lambda each: claims[each][3])):
-        mean, low, high, p, won, tables = claims[name]
-        corrected = max(corrected, min(1.0, p * (len(claims) - place)))
+    for place, (part, failed, mean, low, high, p, won, tables) in enumerate(found):
+        corrected = max(corrected, min(1.0, p * (len(found) - place)))
         verdict = "shown" if corrected < 0.05 and mean > 0 else "not shown"
-        print(f"{name}: {OURS} − {BEST} {mean:+.4f} ({low:+.4f} to {high:+.4f}), ", end="")
-        print(f"ahead on {won} of {tables}, corrected p {corrected:.4f}: {verdict}")
+        if failed > MOST_FAILED:
+            verdict = f"not judged, {failed:.0%} of the fits of {BEST} failed"
+        claims.append(Claim(part, mean, low, high, corrected, won, tables, verdict))
+    return claims
+
+
+def print_summary(path: Path) -> None:
+    """Print the claims with Holm's correction, then every contender."""
+    parts = read_parts(path)
+    for claim in judge_claims(parts):
+        print(f"{claim.part}: {OURS} − {BEST} {claim.mean:+.4f} ({claim.low:+.4f} to {claim.high:+.4f}), ", end="")
+        print(f"ahead on {claim.won} of {claim.tables}, corrected p {claim.p:.4f}: {claim.verdict}")
     for name, part in parts.items():
         print(f"\n{name}: {part['set'].nunique()} tables")
         for contender in CONTENDERS:

@@ -3,7 +3,7 @@
     python benchmarks/gains.py [--write]
 
 Every figure comes from a file in ``results/`` that a study wrote: this script runs nothing. ``--write`` puts the pitch
-and the tables into README.md, docs/training.md, images.md and decisions.md, in place of those that are there, and draws
+and the tables into README.md, docs/training.md, images.md, decisions.md and field.md, in place of those there, and draws
 docs/gains.svg.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 import dense_maps
+import field
 import guarantee
 import money
 import prevalence
@@ -32,6 +34,7 @@ README = ROOT / "README.md"
 TRAINING = ROOT / "docs" / "training.md"
 IMAGES = ROOT / "docs" / "images.md"
 DECISIONS = ROOT / "docs" / "decisions.md"
+FIELD = ROOT / "docs" / "field.md"
 PICTURE = ROOT / "docs" / "gains.svg"
 LINE = 126
 """The width of a line in README.md."""
@@ -382,6 +385,39 @@ def list_map_claims() -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
+# AutoGluon and others
+
+
+def compare_with_field(part: str) -> pd.DataFrame:
+    """Return every contender of a part of the field, and how far ours is ahead of it."""
+    lines = field.read_parts(field.RESULTS)[part]
+    rows = {}
+    for contender in field.CONTENDERS:
+        fits = lines[lines.contender == contender]
+        if fits["set"].nunique() < 2:
+            continue
+        gain = "–"
+        if contender != field.OURS:
+            mean, low, high, _, won, tables = field.compare(lines, contender)
+            gain = f"{Gain(mean, low, high, won, tables).interval}, {won} of {tables}"
+        cost = fits[["fit_cpu", "model_mb"]].mean()
+        failed = f"{fits.failed.sum()} of {len(fits)}"
+        name = "`MetricEnsembleClassifier()`" if contender == field.OURS else contender
+        rows[name] = [gain, f"{cost.fit_cpu:.0f}", f"{cost.model_mb:.1f}", failed]
+    columns = ["ours − it, tables ahead", "CPU seconds of a fit", "model, MB", "fits failed"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def list_field_claims() -> pd.DataFrame:
+    """Return the claims against AutoGluon, and what came of them."""
+    rows = {}
+    for claim in field.judge_claims(field.read_parts(field.RESULTS)):
+        gain = Gain(claim.mean, claim.low, claim.high, claim.won, claim.tables)
+        rows[claim.part] = [gain.interval, f"{claim.p:.3f}", gain.score, claim.verdict]
+    columns = [f"ours − {field.BEST}", "p, Holm", "tables ahead", "claim"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
 # The base rate that moved
 
 RATE_METHODS = {
@@ -578,6 +614,9 @@ HEADINGS = {
     "rare pixels": compare_epochs,
     "small objects": compare_map_losses,
     "small objects, difference": list_map_claims,
+    "two classes, F1": partial(compare_with_field, "F1, two classes"),
+    "several classes, macro-F1": partial(compare_with_field, "macro-F1, several classes"),
+    "against AutoGluon": list_field_claims,
     "threshold": compare_rate_methods,
     "claim, written before the run": list_rate_claims,
 }
@@ -598,13 +637,13 @@ def write_page(page: Path, tables: dict[str, pd.DataFrame]) -> None:
 def main() -> None:
     """Print the pitch and the tables, or write them where they belong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write README.md, three pages and docs/gains.svg")
+    parser.add_argument("--write", action="store_true", help="write README.md, four pages and docs/gains.svg")
     options = parser.parse_args()
     tables = make_tables()
     print(write_pitch())
     print("\n".join(quality.as_markdown(heading, table) for heading, table in tables.items()))
     if options.write:
-        for page in (README, TRAINING, IMAGES, DECISIONS):
+        for page in (README, TRAINING, IMAGES, DECISIONS, FIELD):
             write_page(page, tables)
         PICTURE.write_text(draw_gains())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,7 +219,20 @@ def test_the_dockerfile_is_pinned_and_not_root(study: mg.Study, capsys: pytest.C
     assert main(["serve", str(study.path), "--dockerfile", "--force", "--port", "9000"]) == 2
     assert "--dockerfile: expected neither --host nor --port with it" in capsys.readouterr().err
     assert mg.load_run(study.path).model.predict(GOOD).shape == (1,)
+    copied = [line.split()[2] for line in lines if line.startswith("COPY")]
+    assert copied == ["run.json", "model"], "no training data"
     path.unlink()
+
+
+def test_the_files_in_the_image_are_enough(study: mg.Study, tmp_path: Path) -> None:
+    image = tmp_path / "run-folder"
+    image.mkdir()
+    shutil.copy(study.path / "run.json", image)
+    shutil.copytree(study.path / "model", image / "model")
+    (tmp_path / "counters").mkdir()
+    service = Service(ServiceSettings(str(image), str(tmp_path / "counters")))
+    (found,) = service.predict_records([GOOD])
+    assert found["score"] == study.model.predict_scores([GOOD]).item()
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

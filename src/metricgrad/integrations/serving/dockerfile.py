@@ -28,7 +28,9 @@ RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm 
 RUN pip install --no-cache-dir 'metricgrad[serve]=={version}' \\
 {pins}
 RUN useradd --uid 10001 --no-create-home model
-COPY --chown=root:root . /run-folder
+# Neither the training data nor the report.
+COPY --chown=root:root run.json /run-folder/
+COPY --chown=root:root model /run-folder/model
 USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \\
