@@ -3,8 +3,8 @@
     python benchmarks/gains.py [--write]
 
 Every figure comes from a file in ``results/`` that a study wrote: this script runs nothing. ``--write`` puts the pitch
-and the tables into README.md, docs/training.md, images.md, decisions.md and field.md, in place of those there, and draws
-docs/gains.svg.
+and the tables into README.md, docs/training.md, images.md, decisions.md and field.md, in place of those there, and
+draws docs/gains.svg.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ def compare_with_field(part: str) -> pd.DataFrame:
         cost = fits[["fit_cpu", "model_mb"]].mean()
         failed = f"{fits.failed.sum()} of {len(fits)}"
         name = "`MetricEnsembleClassifier()`" if contender == field.OURS else contender
-        rows[name] = [gain, f"{cost.fit_cpu:.0f}", f"{cost.model_mb:.1f}", failed]
+        rows[name] = [gain, f"{cost.fit_cpu:.1f}", f"{cost.model_mb:.1f}", failed]
     columns = ["ours − it, tables ahead", "CPU seconds of a fit", "model, MB", "fits failed"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 

@@ -44,6 +44,7 @@ def gains() -> Iterator[Any]:
         ),
         ("docs/decisions.md", ["threshold", "claim, written before the run"]),
         ("docs/images.md", ["small objects", "small objects, difference"]),
+        ("docs/field.md", ["two classes, F1", "several classes, macro-F1", "against AutoGluon"]),
     ],
 )
 def test_gains_are_those_of_the_results(page: str, headings: list[str], gains: Any, tmp_path: Path) -> None:
