@@ -197,7 +197,8 @@ def test_labels_that_do_not_count_are_in_no_pool() -> None:
 def test_under_a_constraint_every_label_is_tuned_on_its_own_and_meets_it(rare_labels: Any, confidence: Any) -> None:
     s, y = small(0)
     how: dict[str, Any] = {"task": "multilabel", "subject_to": "recall >= 0.4", "confidence": confidence}
-    how["confidence_over"] = "each"
+    if confidence is not None:
+        how["confidence_over"] = "each"
     tuning = mg.tune_threshold("precision", s, y, rare_labels=rare_labels, **how)
     assert tuning.rule == mg.tune_threshold("precision", s, y, rare_labels="own", **how).rule
     assert tuning.origins == ["own"] * 4

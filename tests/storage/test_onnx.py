@@ -377,11 +377,10 @@ def test_the_cheapest_class_of_calibrated_scores(kind: Any, of_logits: bool, tmp
 def test_an_undecided_row_needs_a_label_of_its_type(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     options: Any = {"subject_to": "precision >= 0.9", "abstain": True}
-    for label, classes in (("?", np.array([3, 5, 7])), (None, np.array([-1, 5, 7]))):
-        model = mg.ThresholdedClassifier(LogisticRegression(), "recall", abstain_label=label, **options)
-        model.fit(X[:, :2], classes[y])
-        with pytest.raises(ValueError, match=r"^abstain_label: expected one of the type of the classes .* no None$"):
-            mg.to_onnx(model, tmp_path / "model.onnx")
+    model = mg.ThresholdedClassifier(LogisticRegression(), "recall", **options)
+    model.fit(X[:, :2], np.array([-1, 5, 7])[y])
+    with pytest.raises(ValueError, match=r"^abstain_label: expected one of the type of the classes .* no None$"):
+        mg.to_onnx(model, tmp_path / "model.onnx")
 
 
 # What cannot be written

@@ -35,7 +35,7 @@ RUN is the folder of this file. Loading it runs no code from it; the hash of eve
 def escape(text: object, most: int | None = 200) -> str:
     r"""Return text from the data as Markdown that shows it as it is: one line, no markup, no HTML.
 
-    >>> print(plain("<b>|*a*\n# b, 1.5 (http://x)"))
+    >>> print(escape("<b>|*a*\n# b, 1.5 (http://x)"))
     \<b\>\|\*a\* \# b, 1.5 (http:\//x)
     """
     return re.sub(r"([\\`*_\[\]<>#!|~$&]|(?<=:)/(?=/))", r"\\\1", one_line(text, most))

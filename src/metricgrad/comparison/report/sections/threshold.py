@@ -72,8 +72,10 @@ class ThresholdSection(Section):
     title = "Choosing the threshold"
     drawn = True
     tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
-    # Counts are those at exactly these thresholds, and the rule is shown as it decides: none of them is rounded.
-    exact = frozenset({"grid", "threshold", "thresholds", "plateau", "plateaus", "offsets", "steps", "steps_of_class"})
+    # Counts are those at exactly these thresholds, and the model is described as elsewhere: none of them is rounded.
+    exact = frozenset(
+        {"grid", "threshold", "thresholds", "plateau", "plateaus", "offsets", "value_there", "steps", "steps_of_class"}
+    )
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
