@@ -15,7 +15,7 @@ import textwrap
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,9 @@ import prevalence
 import quality
 import survival
 import two_images
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -605,7 +608,7 @@ def place(value: float) -> float:
 
 # Pages
 
-HEADINGS = {
+HEADINGS: dict[str, Callable[[], pd.DataFrame]] = {
     "problem": list_rows,
     "loss": count_dead_runs,
     "optimiser, learning rate": compare_rates,
