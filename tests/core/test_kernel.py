@@ -99,7 +99,10 @@ def accuracy(m: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 
 def mcc(m: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    matrix = matrix_of(m, y, w)
+    return mcc_of(matrix_of(m, y, w))
+
+
+def mcc_of(matrix: Tensor) -> Tensor:
     total, correct, true, predicted = matrix.sum(), matrix.trace(), matrix.sum(1), matrix.sum(0)
     covariance = correct * total - true @ predicted
     return covariance / ((total**2 - predicted @ predicted) * (total**2 - true @ true)).sqrt()
@@ -201,12 +204,22 @@ def test_every_surrogate_of_rows(surrogate: Any, average: Any, chunks: str) -> N
     assert_loss(loss, lambda x: average(surrogate.rows(x), y, w), z, indices, w)
 
 
+SIZES_OF_ONE_PIECE = {
+    "small, few classes": (ROWS, 10),
+    "small, many classes": (ROWS, kernel.MAX_ONE_HOT_CLASSES + 6),
+    "reused buffers, few classes": (chunking.MAX_NEW_BUFFER_ELEMENTS // 10 + 1, 10),
+    "reused buffers, many classes": (chunking.MAX_NEW_BUFFER_ELEMENTS // 70 + 1, 70),
+}
+"""Shapes on both sides of every size at which the one piece of a small batch is worked on in another way."""
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("surrogate", ROWWISE, ids=repr)
 @pytest.mark.parametrize("average", [macro, micro, accuracy, mcc])
-def test_a_small_batch_of_many_classes(average: Any, surrogate: Any, dtype: torch.dtype) -> None:
-    classes = kernel.MAX_ONE_HOT_CLASSES + 6
-    z, indices = draw(ROWS, classes), (7 * torch.arange(ROWS)) % classes
+@pytest.mark.parametrize("shape", SIZES_OF_ONE_PIECE.values(), ids=SIZES_OF_ONE_PIECE)
+def test_rows_in_one_piece(shape: tuple[int, int], average: Any, surrogate: Any, dtype: torch.dtype) -> None:
+    rows, classes = shape
+    z, indices = draw(rows, classes), (7 * torch.arange(rows)) % classes
     y = torch.eye(classes, dtype=torch.float64)[indices]
     metric = "accuracy" if average is accuracy else "mcc" if average is mcc else "f1"
     options: Any = {"average": "micro"} if average is micro else {}
@@ -214,12 +227,26 @@ def test_a_small_batch_of_many_classes(average: Any, surrogate: Any, dtype: torc
     present = y.any(0)  # the F1 of the other classes is 0
 
     def value(x: Tensor) -> Tensor:
-        m = surrogate.rows(x)
+        m: Tensor = surrogate.rows(x)
         if average is macro:
             return f1(*cells_of(m[:, present], y[:, present], torch.ones(1, 1))).sum() / classes
-        return average(m, y, torch.ones(ROWS, 1))  # type: ignore[no-any-return]
+        if average is micro:
+            return micro(m, y, torch.ones(1, 1))
+        matrix = y.t() @ m
+        return matrix.trace() / matrix.sum() if average is accuracy else mcc_of(matrix)
 
     assert_loss(loss, value, z, indices, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("surrogate", ELEMENTWISE, ids=repr)
+@pytest.mark.parametrize("average", [macro, micro])
+def test_elements_in_one_piece_with_reused_buffers(average: Any, surrogate: Any, dtype: torch.dtype) -> None:
+    classes = 8
+    rows = chunking.MAX_NEW_BUFFER_ELEMENTS // classes + 1
+    z, y = draw(rows, classes), (draw_uniform(rows, classes) < 0.3).double()
+    loss = mg.MetricLoss("f1", task="multilabel", average=average.__name__, surrogate=surrogate)
+    assert_loss(loss, lambda x: average(surrogate(x), y, torch.ones(1, 1)), z, y, dtype=dtype)
 
 
 def test_many_classes_find_their_two_largest() -> None:

@@ -209,7 +209,8 @@ def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
             layout = _ONE_HOT_LAYOUT
             targets = _identity_matrix(classes, logits.dtype, logits.device).index_select(0, targets)
             memberships = memberships if row_sums is None else memberships / row_sums
-            sums = layout.sum_chunk(memberships, targets, None, None, buffer)
+            # Not into the buffer: it may hold the heights, which the gradient needs.
+            sums = layout.sum_chunk(memberships, targets, None, None, get_buffer(saved, 1))
         else:
             true_class = targets.unsqueeze(1)
             hits = class_axis.gather(memberships, true_class)
