@@ -231,8 +231,8 @@ def test_rows_in_one_piece(shape: tuple[int, int], average: Any, surrogate: Any,
         if average is macro:
             return f1(*cells_of(m[:, present], y[:, present], torch.ones(1, 1))).sum() / classes
         if average is micro:
-            return micro(m, y, torch.ones(1, 1))
-        matrix = y.t() @ m
+            return f1(*(cell.sum() for cell in cells_of(m, y, torch.ones(1, 1))))
+        matrix: Tensor = y.t() @ m
         return matrix.trace() / matrix.sum() if average is accuracy else mcc_of(matrix)
 
     assert_loss(loss, value, z, indices, dtype=dtype)
