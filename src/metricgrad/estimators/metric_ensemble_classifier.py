@@ -82,7 +82,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         ``MetricBoostingClassifier`` gets the folds as its ``cv``.
     extra_estimators : list of str or (str, estimator), optional
         Candidates besides the default ones: "tabm" or "hybrid tabm", a ``MetricClassifier`` with TabM for a network
-        (needs the extra "tabm", ten times as slow as the default network), or classifiers of your own, as in
+        (needs the extra "tabm", many times as slow as the default network), or classifiers of your own, as in
         ``estimators``.
     encoder : TableEncoder, optional
         How frames are encoded for the default candidates, if not by ``TableEncoder()``.
