@@ -73,7 +73,7 @@ def rankings() -> dict[str, Make]:
     import ranking
 
     def step(kind: str, name: str) -> tuple[Run, torch.Tensor]:
-        z, y = ranking.data(ranking.SIZES[kind])
+        z, y = ranking.data(ranking.SIZES[kind], kind)
         return timing.step(ranking.contenders(kind)[name], z, y), z
 
     return {

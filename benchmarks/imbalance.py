@@ -44,7 +44,8 @@ Everything else is description: mean ranks with the critical difference [demsar2
 Bayesian signed-rank test [benavoli2014].
 
 To add a method, write a function ``(features, labels, seed) -> features, labels, weights`` and name it in
-``TREATMENTS``; to add a model, one that returns a classifier, in ``MODELS``. Results that are there stay as they are.
+``TREATMENTS``; to add a model, one that returns a classifier, ``(task, seed) -> classifier``, in ``MODELS``.
+Results that are there stay as they are.
 
 Needs the extras ``bench`` and ``boosting``; ``datasets.py`` says what the folder of data holds.
 """
@@ -114,39 +115,59 @@ TEST = 0.3
 MOST_ROWS = 10_000
 
 
-# Models, each fitted with weights of the rows
+# Models, each fitted with weights of the rows, for a task and a seed
 
 
-def logistic(seed: int) -> Any:
+def logistic(task: str, seed: int) -> Any:
     """Return a ridge logistic regression."""
     return LogisticRegression(max_iter=2000)
 
 
-def xgboost(seed: int) -> Any:
+def xgboost(task: str, seed: int) -> Any:
     """Return boosted trees."""
     return XGBClassifier(n_estimators=200, max_depth=4, learning_rate=0.1, n_jobs=1, random_state=seed)
 
 
-def network(loss: Any) -> Callable[[int], Any]:
-    """Return a maker of a small network, trained on one loss with early stopping."""
+def network(loss: Any, seed: int) -> Any:
+    """Return a small network, trained on one loss with early stopping."""
     how: dict[str, Any] = {"model": (64,), "cv": None, "weight_average": 0.0, "rule": "fixed", "epochs": 60}
-    return lambda seed: mg.MetricClassifier("f1", loss=loss, random_state=seed, **how)
+    return mg.MetricClassifier("f1", loss=loss, random_state=seed, **how)
 
 
-def balanced_forest(seed: int) -> Any:
+def plain_network(task: str, seed: int) -> Any:
+    """Return the network with cross-entropy."""
+    return network("cross-entropy", seed)
+
+
+def focal_network(task: str, seed: int) -> Any:
+    """Return the network with focal loss."""
+    return network(mg.baselines.focal(task=task), seed)
+
+
+def metric_network(task: str, seed: int) -> Any:
+    """Return the network with the metric loss of F1."""
+    return network("metric", seed)
+
+
+def hybrid_network(task: str, seed: int) -> Any:
+    """Return the network with cross-entropy and the metric loss of F1."""
+    return network("hybrid", seed)
+
+
+def balanced_forest(task: str, seed: int) -> Any:
     """Return a forest whose trees see as many rows of each class."""
     return BalancedRandomForestClassifier(
         300, sampling_strategy="all", replacement=True, bootstrap=False, n_jobs=1, random_state=seed
     )
 
 
-MODELS: dict[str, Callable[[int], Any]] = {
+MODELS: dict[str, Callable[[str, int], Any]] = {
     "logistic regression": logistic,
     "xgboost": xgboost,
-    "network": network("cross-entropy"),
-    "network, focal": network(mg.baselines.focal()),
-    "network, metric": network("metric"),
-    "network, hybrid": network("hybrid"),
+    "network": plain_network,
+    "network, focal": focal_network,
+    "network, metric": metric_network,
+    "network, hybrid": hybrid_network,
     "balanced forest": balanced_forest,
 }
 TREATED = ("logistic regression", "xgboost", "network")
@@ -232,7 +253,8 @@ def fit_and_score(model: str, treatment: str, x: Any, y: Any, others: Any, seed:
     """Return the probabilities of other rows, ``(n, classes)``, by a model of treated rows, and if they are treated."""
     treated, labels, weight = TREATMENTS[treatment](x, y, seed)
     is_treated = treated is not x or weight is not None or treatment == "nothing"
-    fitted = MODELS[model](seed).fit(treated, labels, sample_weight=weight)
+    task = "binary" if y.max() == 1 else "multiclass"
+    fitted = MODELS[model](task, seed).fit(treated, labels, sample_weight=weight)
     return fitted.predict_proba(others), is_treated
 
 
