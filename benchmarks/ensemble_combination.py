@@ -1,4 +1,4 @@
-"""How to combine candidates: greedy selection, the same after calibration, stacking, and CatBoost as one more candidate.
+"""How to combine candidates: greedy selection, the same after calibration, stacking, CatBoost as one more candidate.
 
     python benchmarks/ensemble_combination.py --data FOLDER [--sets NAMES] [--part choosing judging]
     python benchmarks/ensemble_combination.py --summary
@@ -43,8 +43,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 import metricgrad as mg
 from datasets import load, task_of
-from metricgrad.estimators.preparation import make_labels
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
+from metricgrad.estimators.preparation import make_labels
 
 RESULTS = Path(__file__).parent / "results" / "ensemble_combination.csv"
 CHOOSING = (
@@ -166,7 +166,9 @@ def measure(name: str, split: int, folder: Path) -> list[dict[str, Any]]:
     targets = np.asarray(targets, int)
     rows = np.random.default_rng(split).permutation(len(targets))[:MOST_ROWS]
     test, train = rows[: len(rows) // 4], rows[len(rows) // 4 :]
-    catboost = CatBoostClassifier(iterations=200, depth=4, learning_rate=0.1, verbose=0, thread_count=1)
+    catboost = CatBoostClassifier(
+        iterations=200, depth=4, learning_rate=0.1, verbose=0, thread_count=1, allow_writing_files=False
+    )
     words = features.columns[~features.dtypes.map(pd.api.types.is_numeric_dtype)]
     features[words] = features[words].apply(lambda column: column.astype("category").cat.codes)
     model = CrossFittedCandidates("f1", extra_estimators=[(CATBOOST, catboost)], n_jobs=1, random_state=split)
@@ -207,16 +209,15 @@ def run(folder: Path, names: list[str]) -> None:
 
 
 def print_summary() -> None:
-    """Print the mean of every way and its gain over greedy selection, on the tables that choose and those that judge."""
+    """Print the mean of every way and its gain over greedy selection, on either part of the tables."""
     results = pd.read_csv(RESULTS)
     for part, names in PARTS.items():
         some = results[results["set"].isin(names)]
         if some.empty:
             continue
         values = some.pivot_table(index="set", columns="way", values="f1")
-        print(
-            f"{part}: {len(values)} tables, CPU seconds of fits {some.groupby(['set', 'split']).cpu_seconds.first().sum():.0f}"
-        )
+        seconds = some.groupby(["set", "split"]).cpu_seconds.first().sum()
+        print(f"{part}: {len(values)} tables, CPU seconds of fits {seconds:.0f}")
         for way in WAYS:
             difference = values[way] - values[GREEDY]
             reach = stats.t.ppf(0.975, len(difference) - 1) * difference.std(ddof=1) / len(difference) ** 0.5

@@ -388,20 +388,27 @@ def compare(lines: pd.DataFrame, other: str) -> tuple[float, float, float, float
     return mean, mean - reach, mean + reach, p, int((difference > 0).sum()), len(difference)
 
 
+CLAIMED = ("F1, two classes", "macro-F1, several classes", "MCC, two classes")
+"""What the claims are about."""
+
+
 def read_parts(path: Path) -> dict[str, pd.DataFrame]:
-    """Return the results of each claim, by what it is about."""
+    """Return the results by metric and kind of table."""
     lines = pd.read_csv(path)
+    f1, several_classes, mcc = CLAIMED
     return {
-        "F1, two classes": lines[(lines.metric == "f1") & lines["set"].isin(BINARY)],
-        "macro-F1, several classes": lines[lines["set"].isin(SEVERAL_CLASSES)],
-        "MCC, two classes": lines[lines.metric == "mcc"],
+        f1: lines[(lines.metric == "f1") & lines["set"].isin(BINARY)],
+        several_classes: lines[lines["set"].isin(SEVERAL_CLASSES)],
+        mcc: lines[lines.metric == "mcc"],
+        "macro-F1, several labels": lines[lines["set"].isin(SEVERAL_LABELS)],
     }
 
 
 def judge_claims(parts: dict[str, pd.DataFrame]) -> list[Claim]:
     """Return what came of the claims that have results, with Holm's correction, the clearest first."""
     found = []
-    for part, lines in parts.items():
+    for part in CLAIMED:
+        lines = parts[part]
         if lines["set"].nunique() > 1:
             failed = lines[lines.contender == BEST].failed.mean()
             found.append((part, failed, *compare(lines, BEST)))

@@ -1,11 +1,12 @@
 """What helps with imbalanced classes: resampling, weights, another loss, or another decision? 60 tables.
 
-    python benchmarks/imbalance.py --data FOLDER --run [--cache FOLDER] [--share 1/2]    # resumable
-    python benchmarks/imbalance.py --summary                                             # claims, ranks and tables
+    python benchmarks/imbalance.py --data FOLDER [--cache FOLDER] [--share 1/2] [--sets NAMES]
+    python benchmarks/imbalance_results.py [--write]
 
 Every finished split of a table is appended to the results at once, and not made again. With ``--cache`` the scores are
-kept as well, so that further metrics and rules can be evaluated (``--run --results OTHER``) without training.
-``--share 1/2`` and ``--share 2/2`` divide the tables between two processes.
+kept as well, so that further metrics and rules can be evaluated (``--results OTHER``) without training.
+``--share 1/2`` and ``--share 2/2`` divide the tables between two processes. ``imbalance_results.py`` prints claims,
+ranks and tables, and draws the pictures.
 
 Protocol, written before the first result
 -----------------------------------------
@@ -54,7 +55,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 import time
 import warnings
 from itertools import product
@@ -68,7 +68,6 @@ from imblearn.combine import SMOTEENN
 from imblearn.ensemble import BalancedRandomForestClassifier
 from imblearn.over_sampling import ADASYN, SMOTE, RandomOverSampler
 from imblearn.under_sampling import EditedNearestNeighbours, RandomUnderSampler
-from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, precision_recall_curve
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, cross_val_predict
@@ -78,38 +77,12 @@ from xgboost import XGBClassifier
 
 import metricgrad as mg
 from datasets import load, task_of
+from imbalance_results import COLUMNS, DECISION_METRICS, KEYS, RESULTS, SETS, SPLITS, TREATED
 from quality import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RESULTS = Path(__file__).parent / "results" / "imbalance.csv"
-
-BINARY = (
-    *("keel/abalone-17_vs_7-8-9-10", "keel/abalone9-18", "keel/abalone19", "keel/car-good", "keel/car-vgood"),
-    *("keel/ecoli1", "keel/ecoli2", "keel/ecoli3", "keel/flare-F", "keel/glass-0-1-2-3_vs_4-5-6", "keel/glass6"),
-    *("keel/haberman", "keel/kddcup-guess_passwd_vs_satan", "keel/kddcup-buffer_overflow_vs_back"),
-    *("keel/kr-vs-k-one_vs_fifteen", "keel/kr-vs-k-three_vs_eleven", "keel/kr-vs-k-zero_vs_eight"),
-    *("keel/led7digit-0-2-4-5-6-7-8-9_vs_1", "keel/new-thyroid1", "keel/page-blocks0", "keel/page-blocks-1-3_vs_4"),
-    *("keel/poker-8-9_vs_5", "keel/poker-8-9_vs_6", "keel/segment0", "keel/shuttle-2_vs_5", "keel/shuttle-c0-vs-c4"),
-    *("keel/vehicle0", "keel/vehicle1", "keel/vehicle3", "keel/vowel0", "keel/winequality-red-4"),
-    *("keel/winequality-white-3-9_vs_5", "keel/yeast1", "keel/yeast3", "keel/yeast4", "keel/breast", "keel/german"),
-    *("annthyroid", "campaign", "churn", "jm1", "kc1", "optdigits", "ozone_level_8hr", "pendigits", "phoneme"),
-    *("satimage-2", "us_crime", "wine_quality", "yeast_me2", "mammography", "adult", "creditcard-subset"),
-)
-MULTICLASS = (
-    *("letter-tail", "satimage-tail", "segment-tail", "vowel-tail", "contraceptive-tail", "splice-tail"),
-    "marketing-tail",
-)
-SETS = (*BINARY, *MULTICLASS)
-ORIGINS = {
-    **{name: name for name in ("abalone", "car", "ecoli", "glass", "kddcup", "kr-vs-k", "page-blocks", "poker")},
-    **{name: name for name in ("shuttle", "vehicle", "winequality", "yeast")},
-    "wine_quality": "winequality",
-}
-"""The origin of tables whose names begin so; any other table is its own."""
-
-SPLITS = 5
 FOLDS = 4
 TEST = 0.3
 MOST_ROWS = 10_000
@@ -170,10 +143,6 @@ MODELS: dict[str, Callable[[str, int], Any]] = {
     "network, hybrid": hybrid_network,
     "balanced forest": balanced_forest,
 }
-TREATED = ("logistic regression", "xgboost", "network")
-"""Models that are tried with every treatment; the others with none."""
-
-
 # Treatments
 
 
@@ -308,21 +277,23 @@ def order_tables(share: str) -> list[str]:
 
 def run_all(options: argparse.Namespace) -> None:
     """Append the results that are not there yet, a split of a table at a time."""
-    done: set[tuple[str, int]] = set()
+    done: set[tuple[Any, ...]] = set()
     if options.results.exists():
-        done = set(pd.read_csv(options.results)[["set", "split"]].itertuples(index=False, name=None))
+        done = set(pd.read_csv(options.results)[KEYS].itertuples(index=False, name=None))
     for name in options.sets or order_tables(options.share):
         features, y = load_table(name, options.data)
         for split, (rows, test) in enumerate(split_rows(y)):
-            if (name, split) in done:
-                continue
             lines = []
             for model, treatment in list_methods():
+                if (name, split, model, treatment) in done:
+                    continue
                 how = {"features": features, "y": y, "rows": rows, "test": test}
                 found = load_or_score(options.cache, name, split, model, treatment, **how)
                 values = evaluate(task_of(name), found["out_of_fold"], y[rows], found["test"], y[test])
                 about = {"seconds": float(found["seconds"]), "untreated": int(found["untreated"])}
                 lines.append({"set": name, "split": split, "model": model, "treatment": treatment, **about, **values})
+            if not lines:
+                continue
             table = pd.DataFrame(lines).reindex(columns=COLUMNS).round({"seconds": 1}).round(5)
             is_new = not options.results.exists()
             table.to_csv(options.results, mode="a", header=is_new, index=False)
@@ -345,27 +316,6 @@ def _as_logits(scores: Any) -> Any:
     """Return the logits of probabilities: of two classes one, otherwise one for each class."""
     logs = np.log(np.clip(scores.astype(float), 1e-6, 1))
     return logs[:, 1:] - logs[:, :1] if scores.shape[1] == 2 else logs
-
-
-DECISION_METRICS: dict[str, Any] = {
-    "F1": "f1",
-    "F2": "f2",
-    "MCC": "mcc",
-    "balanced accuracy": "balanced_accuracy",
-    "savings": "savings(fp=1 fn=10)",
-}
-SCORE_METRICS = ("recall at precision 0.8", "log-loss", "Brier score")
-METRICS = (*DECISION_METRICS, *SCORE_METRICS)
-LOWER_IS_BETTER = ("log-loss", "Brier score")
-RULES = ("fixed", "tuned", "plug-in")
-OF_SCORES = "any"
-"""The rule of a metric that has none."""
-COLUMNS = [
-    *("set", "split", "model", "treatment", "seconds", "untreated"),
-    *SCORE_METRICS,
-    *(f"{metric}, {rule}" for metric, rule in product(DECISION_METRICS, RULES)),
-]
-"""Of the results: a line for each method on a split of a table, a column for each metric and rule."""
 
 
 def evaluate_scores(task: str, scores: Any, labels: Any) -> dict[str, float]:
@@ -413,147 +363,18 @@ def evaluate(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_labels
     return of_scores | evaluate_rules(task, out_of_fold, labels, on_test, test_labels)
 
 
-# Statistics over tables
-
-
-def find_origin(name: str) -> str:
-    """Return the origin of a table: several tables are made of one set of rows."""
-    plain = name.removeprefix("keel/")
-    return next((origin for start, origin in ORIGINS.items() if plain.startswith(start)), plain)
-
-
-def compare_by_signed_ranks(differences: Any, rope: float = 0.01, draws: int = 20_000) -> tuple[float, float, float]:
-    """Return the probabilities that the median difference is below, within and above the region of equivalence.
-
-    The Bayesian signed-rank test: a Dirichlet process with one pseudo-observation at zero, whose weights are drawn.
-    """
-    values = np.concatenate([[0.0], np.asarray(differences, dtype=float)])
-    sums = values[:, None] + values[None, :]
-    random = np.random.default_rng(0)
-    # The pseudo-observation has the weight of half an observation, as in the paper.
-    weights_of_rows = random.dirichlet([0.5, *[1.0] * (len(values) - 1)], draws)
-    is_below = (sums < -2 * rope).astype(float)
-    is_above = (sums > 2 * rope).astype(float)
-    below = np.einsum("di,ij,dj->d", weights_of_rows, is_below, weights_of_rows)
-    above = np.einsum("di,ij,dj->d", weights_of_rows, is_above, weights_of_rows)
-    within = 1 - below - above
-    winner = np.argmax([below, within, above], 0)
-    return tuple(float((winner == place).mean()) for place in range(3))  # type: ignore[return-value]
-
-
-def find_critical_difference(methods: int, tables: int, level: float = 0.05) -> float:
-    """Return how far apart mean ranks must be, by Nemenyi's test."""
-    quantile = stats.studentized_range.ppf(1 - level, methods, math.inf) / math.sqrt(2)
-    return float(quantile * math.sqrt(methods * (methods + 1) / (6 * tables)))
-
-
-def average_by_origin(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with a row for each origin and a column for each method: model, treatment, rule."""
-    wide = table.pivot_table(index="set", columns=["model", "treatment", "rule"], values="value")
-    return wide.dropna(axis=1).groupby([find_origin(name) for name in wide.index]).mean()
-
-
-def compare(table: pd.DataFrame, ours: tuple[str, str, str], theirs: tuple[str, str, str]) -> dict[str, float]:
-    """Return the mean difference of two methods over origins, its interval, and both tests."""
-    wide = average_by_origin(table)
-    difference = (wide[ours] - wide[theirs]).to_numpy()
-    error = difference.std(ddof=1) / math.sqrt(len(difference))
-    reach = stats.t.ppf(0.975, len(difference) - 1) * error
-    below, within, above = compare_by_signed_ranks(difference)
-    return {
-        "mean": difference.mean(),
-        "low": difference.mean() - reach,
-        "high": difference.mean() + reach,
-        "origins": len(difference),
-        "p": stats.wilcoxon(difference).pvalue if difference.any() else 1.0,
-        "below": below,
-        "within": within,
-        "above": above,
-    }
-
-
-XGBOOST = "xgboost"
-CLAIMS: tuple[tuple[str, str, tuple[str, str, str], tuple[str, str, str]], ...] = (
-    ("1. F1: tuned, nothing else − SMOTE at 0.5", "F1", (XGBOOST, "nothing", "tuned"), (XGBOOST, "SMOTE", "fixed")),
-    ("2. F1, tuned: SMOTE − nothing", "F1", (XGBOOST, "SMOTE", "tuned"), (XGBOOST, "nothing", "tuned")),
-    ("3. Log-loss: SMOTE − nothing", "log-loss", (XGBOOST, "SMOTE", OF_SCORES), (XGBOOST, "nothing", OF_SCORES)),
-)
-
-
-def print_claims(results: pd.DataFrame) -> None:
-    """Print the three claims, the p-values with Holm's correction."""
-    binary = results[results.set.isin(BINARY)]
-    found = {text: compare(binary[binary.metric == metric], ours, theirs) for text, metric, ours, theirs in CLAIMS}
-    # Of the second claim, which says that nothing is gained, the probability of a gain stands for the p-value.
-    p_values = {text: one["above"] if text.startswith("2.") else one["p"] for text, one in found.items()}
-    corrected = 0.0
-    for place, text in enumerate(sorted(p_values, key=lambda each: p_values[each])):
-        one = found[text]
-        corrected = max(corrected, min(1.0, p_values[text] * (len(found) - place)))
-        holds = corrected < 0.05 and (text.startswith("2.") or one["mean"] > 0)
-        print(
-            f"{text}: {one['mean']:+.4f} ({one['low']:+.4f} to {one['high']:+.4f}), {one['origins']} origins, "
-            f"corrected p {corrected:.4f}: {'shown' if holds else 'not shown'}; "
-            f"below, within, above ±0.01: {one['below']:.2f}, {one['within']:.2f}, {one['above']:.2f}"
-        )
-
-
-def print_ranks(results: pd.DataFrame, metric: str, sets: tuple[str, ...], heading: str) -> None:
-    """Print mean value and mean rank of every method, and the critical difference of ranks."""
-    wide = average_by_origin(results[(results.metric == metric) & results.set.isin(sets)])
-    if wide.empty or wide.shape[1] < 2:
-        return
-    ranks = wide.rank(axis=1, ascending=metric in LOWER_IS_BETTER).mean().sort_values()
-    distance = find_critical_difference(wide.shape[1], len(wide))
-    print(f"\n{heading}, {metric}: {len(wide)} origins, critical difference of ranks {distance:.2f}")
-    for method, rank in ranks.items():
-        print(f"  {rank:5.2f}  {wide[method].mean():.4f}  {' · '.join(method)}")
-
-
-def read_results(path: Path) -> pd.DataFrame:
-    """Return the mean over splits: columns set, model, treatment, rule, metric and value, of tables with all splits."""
-    lines = pd.read_csv(path)
-    splits = lines.groupby("set").split.nunique()
-    lines = lines[lines.set.isin(splits[splits == SPLITS].index)]
-    keys = ["set", "model", "treatment"]
-    means = lines.groupby(keys, sort=False)[COLUMNS[6:]].mean()
-    long = means.reset_index().melt(keys, var_name="measure").dropna(subset=["value"])
-    parts = long.measure.str.split(", ", expand=True)
-    return long.assign(metric=parts[0], rule=parts[1].fillna(OF_SCORES)).drop(columns="measure")
-
-
-def print_summary(path: Path) -> None:
-    """Print the claims, then ranks by metric."""
-    results = read_results(path)
-    lines = pd.read_csv(path)
-    untreated = lines[lines.untreated > 0].groupby("treatment").size()
-    print(f"{results.set.nunique()} of {len(SETS)} tables, {SPLITS} splits each, {lines.seconds.sum():.0f} CPU s")
-    print("splits where a treatment could not be applied:", untreated.to_dict())
-    print_claims(results)
-    for metric in METRICS:
-        print_ranks(results, metric, BINARY, "two classes")
-        print_ranks(results, metric, MULTICLASS, "several classes")
-
-
 def main() -> None:
-    """Train, evaluate or sum up."""
+    """Train and evaluate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of data sets")
-    parser.add_argument("--run", action="store_true", help="make the results that are missing")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
     parser.add_argument("--cache", type=Path, help="a folder that keeps the scores")
     parser.add_argument("--share", default="1/1", help="which part of the tables, such as 1/2")
     parser.add_argument("--sets", nargs="*", help="only these tables")
-    parser.add_argument("--summary", action="store_true", help="print claims, ranks and tables")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.run and options.data is None:
-        parser.error("--data: expected the folder of data sets")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of samplers and of metrics without positives
-    if options.run:
-        run_all(options)
-    if options.summary:
-        print_summary(options.results)
+    run_all(options)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ def gains() -> Iterator[Any]:
         ),
         ("docs/decisions.md", ["threshold", "claim, written before the run"]),
         ("docs/images.md", ["small objects", "small objects, difference"]),
-        ("docs/field.md", ["two classes, F1", "several classes, macro-F1", "against AutoGluon"]),
+        (
+            "docs/field.md",
+            ["two classes, F1", "several classes, macro-F1", "several labels, macro-F1", "against AutoGluon"],
+        ),
     ],
 )
 def test_gains_are_those_of_the_results(page: str, headings: list[str], gains: Any, tmp_path: Path) -> None:
@@ -80,6 +83,20 @@ def test_what_evidence_says_of_runs_and_guarantees_is_counted(gains: Any) -> Non
 
 def test_the_picture_of_gains_is_that_of_the_results(gains: Any) -> None:
     assert gains.PICTURE.read_text() == gains.draw_gains()
+
+
+def test_the_page_of_imbalance_holds_what_its_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    imbalance = importlib.import_module("imbalance_results")
+    tables = imbalance.make_tables()
+    text = imbalance.PAGE.read_text()
+    assert all(f"| {heading} |" in text for heading in tables)
+    (tmp_path / "page.md").write_text(text)
+    imbalance.write_tables(tables, tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == text
+    binary = imbalance.Results(imbalance.RESULTS, imbalance.BINARY)
+    for metric in imbalance.METRICS:
+        assert imbalance.find_picture(metric).read_text() == imbalance.draw_ranks(binary, metric)
 
 
 def test_a_gain_says_when_it_is_not_proven(gains: Any) -> None:
