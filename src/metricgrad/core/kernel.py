@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.core import chunking, class_axis
+from metricgrad.core import chunking, class_axis, small_batches
 from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
@@ -120,7 +120,8 @@ def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inp
 def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
     if _fits_one_piece(call, logits):
         if call.plan.rowwise:
-            return _compute_rows_at_once(call, logits)
+            found = small_batches.compute_loss_and_gradient(call, logits)
+            return _compute_rows_at_once(call, logits) if found is None else (found[0], (found[1], []))
         return _compute_elements_at_once(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
     loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)
