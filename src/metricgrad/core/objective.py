@@ -40,7 +40,7 @@ from metricgrad.core.metrics.derivatives import (
 )
 from metricgrad.core.metrics.margin_jets import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
-from metricgrad.core.numpy_arrays import ARRAY_TYPES, numpy, view_as_array
+from metricgrad.core.numpy_arrays import ARRAY_TYPES, has_array, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -306,7 +306,7 @@ class Objective:
         if not (is_plain_mean and self._is_arithmetic and self._takes_arrays):
             return None
         try:
-            jet: Any = self.metric(ArraysWithDerivatives(*sums))  # type: ignore[arg-type]
+            jet: Any = self.metric(ArraysWithDerivatives(*sums))
             self._takes_arrays = jet.value.shape == tp.shape and jet.value.dtype == tp.dtype
         except Exception:  # any error: torch can compute more, and its errors are the ones to show
             self._takes_arrays = False
@@ -314,19 +314,19 @@ class Objective:
             return None
         classes = len(tp)
         a, b = (_as_array_like(derivative * (-1.0 / classes), tp) for derivative in (jet.a, jet.b))
-        value = numpy.add.reduce(jet.value).item() / classes
+        value = np.add.reduce(jet.value).item() / classes
         return _make_loss(value, tp), a, b
 
     def _differentiate_margins_in_arrays(self, tp: Any, fp: Any, positives: Any) -> tuple[Tensor, Any, Any] | None:
         """Do as ``_differentiate_margins`` in arrays, None if the metric has no formula for them."""
-        wide_cells = (cell.astype(numpy.float64) for cell in (tp, fp, positives))
+        wide_cells = (cell.astype(np.float64) for cell in (tp, fp, positives))
         found = differentiate_margins(self.metric, *wide_cells)
         if found is None:
             return None
         value, derivatives = found
         bound = 1 / ARRAY_FLOORS[tp.dtype]
-        limited = numpy.minimum(numpy.maximum(derivatives, -bound), bound)
-        a, b = numpy.negative(limited, out=limited).astype(tp.dtype)
+        limited = np.minimum(np.maximum(derivatives, -bound), bound)
+        a, b = np.negative(limited, out=limited).astype(tp.dtype)
         return _make_loss(value, tp), a, b
 
     def _differentiate(
@@ -411,10 +411,9 @@ class Objective:
 
     def _differentiate_margins(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
         """Differentiate a metric of the matrix that needs no more of it than the counts of the classes."""
-        arrays = [view_as_array(cell) for cell in sums[:3] if cell.is_cpu]
-        if len(arrays) == 3 and all(isinstance(array, ARRAY_TYPES) for array in arrays):
-            with numpy.errstate(all="ignore"):
-                found = self._differentiate_margins_in_arrays(*arrays)
+        if all(has_array(cell) for cell in sums):
+            with np.errstate(all="ignore"):
+                found = self._differentiate_margins_in_arrays(*(cell.detach().numpy() for cell in sums[:3]))
             if found is not None:
                 loss, a, b = found
                 return loss, (torch.from_numpy(a), torch.from_numpy(b))
@@ -498,9 +497,8 @@ class Objective:
         if isinstance(tp, Tensor):
             if jet.value.shape != tp.shape:
                 raise TypeError
-            # A direction in which the metric does not move has the plain number 0 for derivative.
-            a = a if isinstance(a, Tensor) else torch.full_like(tp, a)
-            b = b if isinstance(b, Tensor) else torch.full_like(tp, b)
+            a = _as_tensor_like(a, tp)
+            b = _as_tensor_like(b, tp)
             weights = as_constant(weights, a)
         return jet.value, a * weights, b * weights
 
@@ -525,14 +523,23 @@ def are_finite(numbers: tuple[Any, ...]) -> bool:
     return all(bool(x.isfinite().all()) if isinstance(x, Tensor) else math.isfinite(x) for x in numbers)
 
 
-def _as_array_like(x: Any, like: Any) -> Any:
-    """Return an array as it is, a plain number as an array."""
-    return x if isinstance(x, ARRAY_TYPES) else numpy.full_like(like, x)
+def _as_tensor_like(derivative: Any, like: Tensor) -> Tensor:
+    """Return a derivative for every class: in some directions a metric does not move, or alike for all classes."""
+    if not isinstance(derivative, Tensor):
+        return torch.full_like(like, derivative)
+    return derivative if derivative.shape == like.shape else derivative.expand(like.shape)
+
+
+def _as_array_like(derivative: Any, like: Any) -> Any:
+    """Do the same in arrays of numpy."""
+    if isinstance(derivative, ARRAY_TYPES) and derivative.shape == like.shape and derivative.dtype == like.dtype:
+        return derivative
+    return np.full_like(like, derivative)
 
 
 def _make_loss(value: float, like: Any) -> Tensor:
     """Return 1 − value as a tensor of the type of an array."""
-    dtype = torch.float32 if like.dtype == numpy.float32 else torch.float64
+    dtype = torch.float32 if like.dtype == np.float32 else torch.float64
     return torch.scalar_tensor(1.0 - value, dtype=dtype, device="cpu")
 
 

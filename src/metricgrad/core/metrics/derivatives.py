@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.array_functions import other_functions
-from metricgrad.core.numpy_arrays import ARRAY_TYPES, numpy
+from metricgrad.core.numpy_arrays import ARRAY_TYPES, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +42,9 @@ factor leaves room for a metric's coefficients: derivatives stay below 5e30 time
 """
 
 ARRAY_FLOORS: dict[Any, float] = {}
-if numpy is not None:
-    ARRAY_FLOORS[numpy.dtype(numpy.float32)] = FLOORS[torch.float32]
-    ARRAY_FLOORS[numpy.dtype(numpy.float64)] = FLOORS[torch.float64]
+if np is not None:
+    ARRAY_FLOORS[np.dtype(np.float32)] = FLOORS[torch.float32]
+    ARRAY_FLOORS[np.dtype(np.float64)] = FLOORS[torch.float64]
 """The same for the types of numpy's arrays."""
 
 FLOOR = FLOORS[torch.float32]
@@ -192,13 +192,13 @@ class Jet(Number):
     def _divide_by_array(self, other: Jet, empty: float) -> Jet:
         """Do as ``ratio`` for an array of numpy: few have zeros, and to ask for them is cheaper than to fill them."""
         denominator = other.value
-        zero = numpy.abs(denominator) < ARRAY_FLOORS[denominator.dtype]
-        if not numpy.count_nonzero(zero):
+        zero = np.abs(denominator) < ARRAY_FLOORS[denominator.dtype]
+        if not np.count_nonzero(zero):
             return self._divide_by(other, self.value / denominator, denominator)
-        denominator = numpy.where(zero, math.inf, denominator)
+        denominator = np.where(zero, math.inf, denominator)
         jet = self._divide_by(other, self.value / denominator, denominator)
         if empty:
-            jet.value = numpy.where(zero, empty, jet.value)
+            jet.value = np.where(zero, empty, jet.value)
         return jet
 
     def root(self) -> Jet:
@@ -209,8 +209,8 @@ class Jet(Number):
             return Jet(root.masked_fill(zero, 0.0), self.a / (2 * root), self.b / (2 * root))
         if isinstance(self.value, ARRAY_TYPES):
             zero = self.value < ARRAY_FLOORS[self.value.dtype]
-            root = numpy.sqrt(numpy.where(zero, math.inf, self.value))
-            return Jet(numpy.where(zero, 0.0, root), self.a / (2 * root), self.b / (2 * root))
+            root = np.sqrt(np.where(zero, math.inf, self.value))
+            return Jet(np.where(zero, 0.0, root), self.a / (2 * root), self.b / (2 * root))
         if isinstance(self.value, Number):
             root = self.value.root()
             return Jet(root, _divide(self.a, 2 * root), _divide(self.b, 2 * root))
@@ -227,8 +227,8 @@ class Jet(Number):
             return Jet(x.log().masked_fill(zero, empty), self.a / x, self.b / x)
         if isinstance(self.value, ARRAY_TYPES):
             zero = self.value < ARRAY_FLOORS[self.value.dtype]
-            x = numpy.where(zero, math.inf, self.value)
-            return Jet(numpy.where(zero, empty, numpy.log(x)), self.a / x, self.b / x)
+            x = np.where(zero, math.inf, self.value)
+            return Jet(np.where(zero, empty, np.log(x)), self.a / x, self.b / x)
         if isinstance(self.value, Number):
             return Jet(self.value.log(empty), _divide(self.a, self.value), _divide(self.b, self.value))
         if self.value < FLOOR:

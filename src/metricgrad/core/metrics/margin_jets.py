@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.core.metrics import matrix
-from metricgrad.core.metrics.derivatives import ARRAY_FLOORS, Jet, ratio, root
-from metricgrad.core.numpy_arrays import numpy
+from metricgrad.core.metrics.derivatives import ARRAY_FLOORS, Jet
+from metricgrad.core.numpy_arrays import np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def differentiate_margins(metric: Metric, tp: Array, fp: Array, positives: Array
     hits = Jet(tp / total, share, 0.0)
     predicted = Jet((tp + fp) / total, share, share)
     jet = formula(hits, positives / total, predicted, options.get("empty", 0.0))
-    derivatives = numpy.empty((2, len(tp)))
+    derivatives = np.empty((2, len(tp)))
     derivatives[0] = jet.a
     derivatives[1] = jet.b
     return jet.value.item(), derivatives
@@ -47,7 +47,7 @@ def differentiate_margins(metric: Metric, tp: Array, fp: Array, positives: Array
 
 def _sum(x: Array) -> Array:
     """Return the sum of a vector, as a vector of one number: numpy's scalars would be taken for plain numbers."""
-    return numpy.add.reduce(x, keepdims=True)
+    return np.add.reduce(x, keepdims=True)
 
 
 def _sum_classes(terms: Jet) -> Jet:
@@ -63,26 +63,29 @@ def _variance(shares: Jet) -> Jet:
 
 
 def _accuracy(hits: Jet, true: Array, predicted: Jet, empty: float) -> Jet:
-    return ratio(_sum_classes(hits), _sum(true), empty)  # type: ignore[return-value]
+    return _sum_classes(hits).ratio(Jet(_sum(true)), empty)
 
 
 def _balanced_accuracy(hits: Jet, true: Array, predicted: Jet, empty: float) -> Jet:
-    present = numpy.count_nonzero(true)
-    recalls: Any = ratio(hits, true)
-    return _sum_classes(recalls) * (1.0 / present)
+    present = np.count_nonzero(true)
+    recalls = hits.ratio(Jet(true), 0.0)
+    mean: Jet = _sum_classes(recalls) * (1.0 / present)
+    return mean
 
 
 def _mcc(hits: Jet, true: Array, predicted: Jet, empty: float) -> Jet:
     true_variance = _sum(true * (_sum(true) - true))
     covariance = _sum_classes(hits - predicted * true)
-    return ratio(covariance, root(_variance(predicted) * true_variance))  # type: ignore[return-value]
+    spread = _variance(predicted) * true_variance
+    return covariance.ratio(spread.root(), 0.0)
 
 
 def _kappa(hits: Jet, true: Array, predicted: Jet, empty: float) -> Jet:
     whole = _sum(true)
     observed = whole - _sum_classes(hits)
     chance = _sum_classes(predicted) * whole - _sum_classes(predicted * true)
-    return ratio(chance - observed, chance, empty)  # type: ignore[return-value]
+    agreement: Jet = (chance - observed).ratio(chance, empty)
+    return agreement
 
 
 _FORMULAS: dict[Any, Callable[[Jet, Array, Jet, float], Jet]] = {
