@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -40,7 +41,7 @@ from metricgrad.core.metrics.derivatives import (
 )
 from metricgrad.core.metrics.margin_jets import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
-from metricgrad.core.numpy_arrays import ARRAY_TYPES, has_array, np
+from metricgrad.core.numpy_arrays import has_array, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -307,15 +308,15 @@ class Objective:
             return None
         try:
             jet: Any = self.metric(ArraysWithDerivatives(*sums))
-            self._takes_arrays = jet.value.shape == tp.shape and jet.value.dtype == tp.dtype
+            self._takes_arrays = all(_is_like(x, tp) for x in (jet.value, jet.a, jet.b))
         except Exception:  # any error: torch can compute more, and its errors are the ones to show
             self._takes_arrays = False
         if not self._takes_arrays:
             return None
-        classes = len(tp)
-        a, b = (_as_array_like(derivative * (-1.0 / classes), tp) for derivative in (jet.a, jet.b))
-        value = np.add.reduce(jet.value).item() / classes
-        return _make_loss(value, tp), a, b
+        weights = _make_class_weights(
+            len(tp), tp.dtype
+        )  # an array, so that derivatives that are plain numbers become one
+        return _make_loss(jet.value.dot(weights).item(), tp), jet.a * -weights, jet.b * -weights
 
     def _differentiate_margins_in_arrays(self, tp: Any, fp: Any, positives: Any) -> tuple[Tensor, Any, Any] | None:
         """Do as ``_differentiate_margins`` in arrays, None if the metric has no formula for them."""
@@ -530,11 +531,15 @@ def _as_tensor_like(derivative: Any, like: Tensor) -> Tensor:
     return derivative if derivative.shape == like.shape else derivative.expand(like.shape)
 
 
-def _as_array_like(derivative: Any, like: Any) -> Any:
-    """Do the same in arrays of numpy."""
-    if isinstance(derivative, ARRAY_TYPES) and derivative.shape == like.shape and derivative.dtype == like.dtype:
-        return derivative
-    return np.full_like(like, derivative)
+@lru_cache(maxsize=64)
+def _make_class_weights(classes: int, dtype: Any) -> Any:
+    """Return the weight of each class in a mean, as an array of numpy."""
+    return np.full(classes, 1.0 / classes, dtype)
+
+
+def _is_like(x: Any, array: Any) -> bool:
+    """Return whether a value or a derivative is a plain number, or an array of the shape and type of another."""
+    return isinstance(x, float) or (x.shape == array.shape and x.dtype == array.dtype)
 
 
 def _make_loss(value: float, like: Any) -> Tensor:

@@ -40,21 +40,25 @@ def compute_loss_and_gradient(call: Call, logits: Tensor) -> tuple[Tensor, Tenso
     if not _fits(call, logits, surrogate):
         return None
     # Copies, since a tensor that shares its memory with an array cannot be resized any more.
-    gradient = logits.detach().clone(memory_format=torch.contiguous_format)
-    p = gradient.numpy()
-    targets = call.targets.clone().numpy()
-    rows, classes = p.shape
-    if np.maximum.reduce(targets.view(np.uint64)) >= classes:  # a negative index is a huge number there
+    with torch.no_grad():
+        gradient = logits.clone(memory_format=torch.contiguous_format)
+        targets = call.targets.clone().numpy()
+    z = gradient.numpy()
+    rows, classes = z.shape
+    is_beyond = targets.view(np.uint64) >= classes  # a negative index is a huge number there
+    if np.count_nonzero(is_beyond):
         check_targets(call.targets, classes)
     with np.errstate(all="ignore"):  # torch does not warn of NaN and infinity either
         row_starts = _find_row_starts(rows, classes)
         true_places = targets + row_starts
+        steps = None
         if type(surrogate) is TopTwo:
             shape = make_step_shape(surrogate.delta, surrogate.width)
-            memberships, steps = _compute_memberships(p, row_starts, shape)
+            memberships, steps = _compute_memberships(z, row_starts, shape)
         else:
-            _apply_softmax(p, row_starts)
-            memberships = p.copy()
+            _exponentiate(z, row_starts)
+            z /= _sum_rows(z)[:, None]
+            memberships = z.copy()
         hits = memberships.take(true_places)
         misses = memberships
         misses.put(true_places, 0.0)
@@ -66,10 +70,10 @@ def compute_loss_and_gradient(call: Call, logits: Tensor) -> tuple[Tensor, Tenso
         mean = _multiply(misses, b) + hits * true_gradient
         by_memberships = np.subtract(b, mean[:, None], out=misses)
         by_memberships.put(true_places, true_gradient - mean)
-        if type(surrogate) is TopTwo:
-            _write_logits_gradient(by_memberships, steps, p)
+        if steps is None:
+            z *= by_memberships
         else:
-            p *= by_memberships
+            _write_logits_gradient(by_memberships, steps, z)
     return loss, gradient
 
 
@@ -123,72 +127,75 @@ def _sum_counts(hits: Array, misses: Array, targets: Array) -> tuple[Array, Arra
     return tp.astype(dtype), fp.astype(dtype), positives.astype(dtype), negatives.astype(dtype)
 
 
-def _apply_softmax(z: Array, row_starts: Array) -> Array:
-    """Turn logits into the softmax of each row, in place; return the places of the largest, the first of equals."""
-    first_place = z.argmax(1) + row_starts
-    z -= z.take(first_place)[:, None]
+def _exponentiate(z: Array, row_starts: Array) -> Array:
+    """Replace logits by their exponentials, relative to the largest of the row; return its place, the first of equals.
+
+    They are the probabilities but for a factor of the row.
+    """
+    largest_place = z.argmax(1) + row_starts
+    z -= z.take(largest_place)[:, None]
     np.exp(z, out=z)
-    z /= _sum_rows(z)[:, None]
-    return first_place
+    return largest_place
 
 
 class _Steps(NamedTuple):
-    """The step of every row of probabilities, as ``RowSteps``; vectors have one number per row."""
+    """The step of every row, as ``RowSteps``, in units of its largest probability; vectors have one number per row."""
 
-    row_sums: Array
-    """The sums of the heights, which the memberships are divided by."""
-    slopes: Array
-    """The slope of the step at each probability, that above the upper knot left out."""
-    first: Array
-    """The largest probability."""
-    first_place: Array
-    second: Array
+    largest_place: Array
     second_place: Array
+    second: Array
+    """The second largest probability."""
+    whole: Array
+    """The sum of all."""
     double_tau: Array
     below_one: Array
     past_high: Array
     upper_slope: Array
     over_ramp: Array
+    slopes: Array
+    """The slope of the step at each probability, that above the upper knot left out."""
+    height_sums: Array
+    """What heights are divided by."""
 
 
-def _compute_memberships(p: Array, row_starts: Array, shape: StepShape) -> tuple[Array, _Steps]:
-    """Turn logits into the softmax of each row, in place, and return the memberships and their steps."""
-    first_place = _apply_softmax(p, row_starts)
-    first = p.take(first_place)
-    p.put(first_place, -1.0)
-    second_place = p.argmax(1) + row_starts
-    second = p.take(second_place)
-    p.put(first_place, first)
-    double_tau = first + second
+def _compute_memberships(z: Array, row_starts: Array, shape: StepShape) -> tuple[Array, _Steps]:
+    """Turn logits into probabilities in units of the largest, in place; return the memberships and the steps."""
+    largest_place = _exponentiate(z, row_starts)
+    whole = _sum_rows(z)
+    z.put(largest_place, -1.0)
+    second_place = z.argmax(1) + row_starts
+    second = z.take(second_place)
+    z.put(largest_place, 1.0)
+    double_tau = second + 1.0
     low = double_tau * (shape.lower_knot / 2)
     high = double_tau * (shape.upper_knot / 2)
-    below_one = 1.0 - high
-    past_high = np.maximum(first - high, 0.0)
+    below_one = whole - high
+    past_high = np.maximum(1.0 - high, 0.0)
     upper_slope = double_tau * (shape.upper_slope / 2) / below_one
     over_ramp = upper_slope - shape.ramp_slope
-    heights = p - low[:, None]
-    slopes = _make_slopes(shape, p.dtype).take(heights > 0.0)
+    heights = z - low[:, None]
+    slopes = _make_slopes(shape, z.dtype).take(heights > 0.0)
     np.maximum(heights, 0.0, out=heights)
     if shape.lower_slope:
         heights *= shape.extra_slope
-        heights += p
+        heights += z
     # The largest one has continued the ramp so far: beyond the upper knot the slope is another one.
-    first_height = heights.take(first_place) + over_ramp * past_high
-    heights.put(first_place, first_height)
-    row_sums = _sum_rows(heights)
-    heights /= row_sums[:, None]
+    largest_height = heights.take(largest_place) + over_ramp * past_high
+    heights.put(largest_place, largest_height)
+    height_sums = _sum_rows(heights)
+    heights /= height_sums[:, None]
     steps = _Steps(
-        row_sums,
-        slopes,
-        first,
-        first_place,
-        second,
+        largest_place,
         second_place,
+        second,
+        whole,
         double_tau,
         below_one,
         past_high,
         upper_slope,
         over_ramp,
+        slopes,
+        height_sums,
     )
     return heights, steps
 
@@ -202,23 +209,24 @@ def _make_slopes(shape: StepShape, dtype: Any) -> Array:
 
 
 def _write_logits_gradient(gradient: Array, steps: _Steps, p: Array) -> None:
-    """Turn probabilities into the gradient with respect to the logits, in place, as ``top_two`` does.
+    """Turn probabilities, in units of the largest, into the gradient with respect to the logits, in place.
 
-    ``gradient`` is that with respect to the memberships, minus its mean over them; it is overwritten.
+    ``gradient`` is that with respect to the memberships, minus its mean over them; it is overwritten. The steps are
+    those of ``top_two.write_logits_gradient``.
     """
-    gradient /= steps.row_sums[:, None]
-    by_first_height = gradient.take(steps.first_place)
+    gradient /= steps.height_sums[:, None]
+    by_largest_height = gradient.take(steps.largest_place)
     # To the probabilities times the derivatives by them, at a fixed threshold.
     gradient *= steps.slopes
     gradient *= p
-    beyond = steps.over_ramp * (steps.past_high > 0.0) * steps.first * by_first_height
-    by_first = gradient.take(steps.first_place) + beyond
-    gradient.put(steps.first_place, by_first)
+    beyond = (steps.past_high > 0.0) * steps.over_ramp * by_largest_height
+    by_largest = gradient.take(steps.largest_place) + beyond
+    gradient.put(steps.largest_place, by_largest)
     # To the threshold, and from there to the two largest probabilities, in proportion to them.
-    correction = by_first_height * steps.upper_slope * steps.past_high / steps.below_one
-    share = (correction - _sum_rows(gradient)) / steps.double_tau
+    correction = by_largest_height * steps.upper_slope * steps.past_high / steps.below_one
+    share = (correction * steps.whole - _sum_rows(gradient)) / steps.double_tau
     by_second = gradient.take(steps.second_place)
-    gradient.put(steps.first_place, by_first + share * steps.first)
+    gradient.put(steps.largest_place, by_largest + share)
     gradient.put(steps.second_place, by_second + share * steps.second)
     # From the probabilities to the logits, by the derivative of softmax.
     p *= correction[:, None]
