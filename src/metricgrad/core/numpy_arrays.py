@@ -28,17 +28,26 @@ np: Any = _import_numpy()
 ARRAY_TYPES: tuple[Any, ...] = () if np is None else (np.ndarray,)
 """What ``isinstance`` asks for an array of numpy; numpy's scalars are none."""
 
+TENSOR_DTYPES: dict[Any, torch.dtype] = {}
+"""Torch's types by numpy's, of the numbers that a loss is computed in."""
+if np is not None:
+    TENSOR_DTYPES[np.dtype(np.float32)] = torch.float32
+    TENSOR_DTYPES[np.dtype(np.float64)] = torch.float64
+
 _PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
 """The types whose values are in their memory: a subclass, such as a fake or a distributed tensor, may have none."""
 
 
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
 def has_array(tensor: Tensor) -> bool:
-    """Return whether the values of a tensor, which needs no gradient, can be had as an array."""
+    """Return whether the values of a tensor that needs no gradient can be had as an array."""
     return (
         np is not None
-        and tensor.is_cpu
         and type(tensor) in _PLAIN_TENSORS
+        and tensor.is_cpu
         and not tensor.is_neg()
-        # Whoever looks at every operation, to record it or to count it, does not see numpy's.
-        and torch._C._len_torch_dispatch_stack() == 0
+        # Whoever looks at every operation of torch, to record it or to count it, would not see numpy's.
+        and _count_dispatch_modes() == 0
     )

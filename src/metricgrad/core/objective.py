@@ -41,7 +41,7 @@ from metricgrad.core.metrics.derivatives import (
 )
 from metricgrad.core.metrics.margin_jets import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
-from metricgrad.core.numpy_arrays import has_array, np
+from metricgrad.core.numpy_arrays import TENSOR_DTYPES, has_array, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -306,17 +306,18 @@ class Objective:
         is_plain_mean = self.average == "macro" and self.labels is None and self.empty_classes == "count"
         if not (is_plain_mean and self._is_arithmetic and self._takes_arrays):
             return None
+        weights = _make_class_weights(len(tp), tp.dtype)
         try:
             jet: Any = self.metric(ArraysWithDerivatives(*sums))
-            self._takes_arrays = all(_is_like(x, tp) for x in (jet.value, jet.a, jet.b))
+            value = jet.value
+            a = jet.a * weights  # an array, also if the metric moves alike for all classes, or does not move
+            b = jet.b * weights
+            self._takes_arrays = value.shape == tp.shape and value.dtype == a.dtype == b.dtype == tp.dtype
         except Exception:  # any error: torch can compute more, and its errors are the ones to show
             self._takes_arrays = False
         if not self._takes_arrays:
             return None
-        weights = _make_class_weights(
-            len(tp), tp.dtype
-        )  # an array, so that derivatives that are plain numbers become one
-        return _make_loss(jet.value.dot(weights).item(), tp), jet.a * -weights, jet.b * -weights
+        return _make_loss(-value.dot(weights), tp), a, b
 
     def _differentiate_margins_in_arrays(self, tp: Any, fp: Any, positives: Any) -> tuple[Tensor, Any, Any] | None:
         """Do as ``_differentiate_margins`` in arrays, None if the metric has no formula for them."""
@@ -533,19 +534,13 @@ def _as_tensor_like(derivative: Any, like: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _make_class_weights(classes: int, dtype: Any) -> Any:
-    """Return the weight of each class in a mean, as an array of numpy."""
-    return np.full(classes, 1.0 / classes, dtype)
-
-
-def _is_like(x: Any, array: Any) -> bool:
-    """Return whether a value or a derivative is a plain number, or an array of the shape and type of another."""
-    return isinstance(x, float) or (x.shape == array.shape and x.dtype == array.dtype)
+    """Return the weight of each class in 1 − a mean, as an array of numpy."""
+    return np.full(classes, -1.0 / classes, dtype)
 
 
 def _make_loss(value: float, like: Any) -> Tensor:
     """Return 1 − value as a tensor of the type of an array."""
-    dtype = torch.float32 if like.dtype == np.float32 else torch.float64
-    return torch.scalar_tensor(1.0 - value, dtype=dtype, device="cpu")
+    return torch.scalar_tensor(1.0 - float(value), dtype=TENSOR_DTYPES[like.dtype], device="cpu")
 
 
 def _one_minus(x: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ def compute_loss_and_gradient(call: Call, logits: Tensor) -> tuple[Tensor, Tenso
     surrogate = call.plan.closed_form
     if not _fits(call, logits, surrogate):
         return None
-    # Copies, since a tensor that shares its memory with an array cannot be resized any more.
-    with torch.no_grad():
-        gradient = logits.clone(memory_format=torch.contiguous_format)
-        targets = call.targets.clone().numpy()
+    # Copies, since a tensor that shares its memory with an array cannot be resized any more. Autograd does not follow:
+    # it is off in a ``Function``.
+    gradient = logits.clone(memory_format=torch.contiguous_format)
     z = gradient.numpy()
+    targets = call.targets.clone().numpy()
     rows, classes = z.shape
     is_beyond = targets.view(np.uint64) >= classes  # a negative index is a huge number there
     if np.count_nonzero(is_beyond):
@@ -79,12 +79,12 @@ def compute_loss_and_gradient(call: Call, logits: Tensor) -> tuple[Tensor, Tenso
 
 def _fits(call: Call, logits: Tensor, surrogate: Any) -> bool:
     return (
-        0 < logits.numel() <= MAX_ELEMENTS
+        (type(surrogate) is TopTwo or type(surrogate) is Identity)
+        and 0 < logits.numel() <= MAX_ELEMENTS
         and logits.shape[1] <= MAX_BLAS_ELEMENTS
+        and call.group is None
         and has_array(logits)
         and has_array(call.targets)
-        and call.group is None
-        and (type(surrogate) is TopTwo or type(surrogate) is Identity)
     )
 
 

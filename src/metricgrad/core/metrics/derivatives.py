@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.array_functions import other_functions
-from metricgrad.core.numpy_arrays import ARRAY_TYPES, np
+from metricgrad.core.numpy_arrays import ARRAY_TYPES, TENSOR_DTYPES, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +41,7 @@ FLOORS = {dtype: torch.finfo(dtype).tiny * 2.0**24 for dtype in (torch.float32, 
 factor leaves room for a metric's coefficients: derivatives stay below 5e30 times those.
 """
 
-ARRAY_FLOORS: dict[Any, float] = {}
-if np is not None:
-    ARRAY_FLOORS[np.dtype(np.float32)] = FLOORS[torch.float32]
-    ARRAY_FLOORS[np.dtype(np.float64)] = FLOORS[torch.float64]
+ARRAY_FLOORS = {array_dtype: FLOORS[dtype] for array_dtype, dtype in TENSOR_DTYPES.items()}
 """The same for the types of numpy's arrays."""
 
 FLOOR = FLOORS[torch.float32]
