@@ -21,7 +21,7 @@ import reference
 from metricgrad import surrogates as s
 from metricgrad.core import kernel, objective, small_batches
 from metricgrad.core.counts import ConfusionMargins
-from metricgrad.core.metrics import get, margin_jets
+from metricgrad.core.metrics import get, margin_derivatives
 from metricgrad.core.metrics.derivatives import FLOORS, ArraysWithDerivatives, CountsWithDerivatives, Jet, log, root
 from metricgrad.core.surrogates import top_two
 from own_metrics import capped_profit, odds_ratio, skill
@@ -302,7 +302,7 @@ def test_formulas_of_the_matrix_are_those_of_the_metric(name: str, empty: float,
     elif case == "large counts":
         tp, fp, positives = 1e9 * tp, 1e9 * fp, 1e9 * positives
     with np.errstate(all="ignore"):
-        found = margin_jets.differentiate_margins(metric, tp, fp, positives)
+        found = margin_derivatives.differentiate_margins(metric, tp, fp, positives)
     assert found is not None
     leaves = [torch.tensor(x, requires_grad=True) for x in (tp, fp)]
     value = metric(ConfusionMargins(leaves[0], torch.tensor(positives), leaves[0] + leaves[1]))  # type: ignore[arg-type]
@@ -313,11 +313,11 @@ def test_formulas_of_the_matrix_are_those_of_the_metric(name: str, empty: float,
 
 def test_a_metric_without_a_formula_or_counts_has_none() -> None:
     ones = np.ones(3)
-    assert margin_jets.differentiate_margins(get("g_mean"), ones, ones, ones) is None
-    assert margin_jets.differentiate_margins(partial(get("kappa"), other=1), ones, ones, ones) is None
-    assert margin_jets.differentiate_margins(partial(get("kappa"), None), ones, ones, ones) is None
-    assert margin_jets.differentiate_margins(get("mcc"), ones, ones, 0 * ones) is None
-    assert margin_jets.differentiate_margins(get("mcc"), ones, ones, np.nan * ones) is None
+    assert margin_derivatives.differentiate_margins(get("g_mean"), ones, ones, ones) is None
+    assert margin_derivatives.differentiate_margins(partial(get("kappa"), other=1), ones, ones, ones) is None
+    assert margin_derivatives.differentiate_margins(partial(get("kappa"), None), ones, ones, ones) is None
+    assert margin_derivatives.differentiate_margins(get("mcc"), ones, ones, 0 * ones) is None
+    assert margin_derivatives.differentiate_margins(get("mcc"), ones, ones, np.nan * ones) is None
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

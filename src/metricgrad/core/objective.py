@@ -39,7 +39,7 @@ from metricgrad.core.metrics.derivatives import (
     limit_gradient,
     ratio,
 )
-from metricgrad.core.metrics.margin_jets import differentiate_margins
+from metricgrad.core.metrics.margin_derivatives import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
 from metricgrad.core.numpy_arrays import TENSOR_DTYPES, has_array, np
 
