@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "metricgrad"
 # Each room may import those before it: dependencies point one way. The folder listing is the architecture.
 ROOMS = [
     *("atomic_files", "messages", "strict_json"),
-    *("core.array_functions", "core.class_axis", "core.storable"),
+    *("core.array_functions", "core.numpy_arrays", "core.class_axis", "core.storable"),
     *("core.counts", "core.metrics", "core.surrogates", "core"),
     *("losses", "decisions", "evaluation", "integrations.keras", "training", "integrations.boosting"),
     *("estimators.columns", "estimators", "storage", "comparison.child_process", "comparison.errors"),

@@ -76,6 +76,20 @@ def _compute_balanced_accuracy(hits: Array, true: Array, predicted: Array, empty
     return _sum(recalls) / classes, by_hits, 0.0
 
 
+def _compute_g_mean(hits: Array, true: Array, predicted: Array, empty: float) -> ValueAndDerivatives:
+    is_present = true >= FLOOR
+    classes = int(np.count_nonzero(is_present))
+    recalls = np.where(is_present, hits / true, 0.0)
+    is_never_found = recalls <= 0
+    logs = np.log(np.where(is_never_found, 1.0, recalls))
+    value = math.exp(_sum(logs) / classes)
+    misses_a_class = np.count_nonzero(is_never_found & is_present) > 0
+    if misses_a_class and not math.isnan(value):
+        return 0.0, 0.0, 0.0
+    by_hits = np.where(is_never_found, 0.0, value / classes / hits)
+    return value, by_hits, 0.0
+
+
 def _compute_mcc(hits: Array, true: Array, predicted: Array, empty: float) -> ValueAndDerivatives:
     # The variance of shares s is Σ s·(Σs − s), its derivative by each s is 2·(Σs − s).
     true_variance = _sum(true * (_sum(true) - true))
@@ -105,6 +119,7 @@ def _compute_kappa(hits: Array, true: Array, predicted: Array, empty: float) -> 
 _FORMULAS: dict[Any, Callable[[Array, Array, Array, float], ValueAndDerivatives]] = {
     matrix.accuracy: _compute_accuracy,
     matrix.balanced_accuracy: _compute_balanced_accuracy,
+    matrix.g_mean: _compute_g_mean,
     matrix.mcc: _compute_mcc,
     matrix.kappa: _compute_kappa,
 }
