@@ -218,11 +218,13 @@ def test_a_nan_is_seen_in_the_loss_and_in_its_row() -> None:
     assert gradient[4].isnan().all()
 
 
-@pytest.mark.parametrize("average", ["f1", "mcc"])
-def test_one_class_has_all_rows(average: str) -> None:
-    z, _ = draw((ROWS, CLASSES))
+# With the lead kappa has derivatives beyond the range of float32.
+@pytest.mark.parametrize(("metric", "lead"), [("f1", 0.0), ("mcc", 0.0), ("f1", 86.0), ("mcc", 86.0), ("kappa", 86.0)])
+def test_one_class_has_all_rows(metric: str, lead: float) -> None:
     for label in range(CLASSES):
-        assert_both_ways_agree(z, torch.full((ROWS,), label), metric=average)
+        z, _ = draw((ROWS, CLASSES), torch.float32)
+        z[:, label] += lead
+        assert_both_ways_agree(z, torch.full((ROWS,), label), 1e-5, metric=metric)
 
 
 MEMORY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -329,6 +331,22 @@ def test_a_metric_without_a_formula_or_counts_has_none() -> None:
     assert margin_derivatives.differentiate_margins(partial(kappa, None), ones, ones, ones) is None
     assert margin_derivatives.differentiate_margins(get("mcc"), ones, ones, 0 * ones) is None
     assert margin_derivatives.differentiate_margins(get("mcc"), ones, ones, np.nan * ones) is None
+
+
+def test_a_nan_beside_a_class_that_is_never_found_is_seen() -> None:
+    with np.errstate(all="ignore"):
+        found = margin_derivatives.differentiate_margins(
+            get("g_mean"), np.array([np.nan, 0.0]), np.array([np.nan, np.nan]), np.ones(2)
+        )
+    assert found is not None
+    assert np.isnan(found[0])
+
+
+def test_a_metric_of_another_type_is_left_to_torch() -> None:
+    z, y = draw((ROWS, CLASSES), torch.float32)
+    loss = make_loss(metric=lambda c: np.float64(0.1) * c.tp / (1.0 + c.total))
+    differentiate(loss, z, y)
+    assert not loss.objective._takes_arrays
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -584,7 +602,7 @@ def test_numpy_does_not_warn() -> None:
             for name in ("f1", "mcc", "accuracy"):
                 differentiate(make_loss(**METRICS[name]), extreme(z), y)
         large, targets = draw((5000, 20), torch.float32)  # the margins of a large batch are differentiated in arrays
-        differentiate(make_loss(metric="mcc"), 1e4 * large, targets)
+        differentiate(make_loss(metric="balanced_accuracy"), large, targets)  # the last class is absent
 
 
 def test_an_undefined_metric_is_named_once() -> None:
