@@ -323,6 +323,19 @@ def test_formulas_of_the_matrix_are_those_of_the_metric(name: str, empty: float,
     torch.testing.assert_close(torch.tensor(found[1]), torch.stack(expected), rtol=1e-12, atol=1e-14)
 
 
+def test_enormous_derivatives_of_the_matrix_are_limited() -> None:
+    tiny = 1e-36  # what is in a class, of tiny weights
+    sums = [torch.tensor(cell) for cell in ([5.0, tiny / 2], [0.0, 5.0], [10.0, tiny], [tiny, 10.0])]
+    balanced_accuracy = make_loss(metric="balanced_accuracy").objective
+    found, derivatives = balanced_accuracy.differentiate_arrays(tuple(cell.numpy() for cell in sums))
+    with in_torch():
+        expected, expected_derivatives = balanced_accuracy.differentiate(tuple(sums))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    for one, other in zip(derivatives, expected_derivatives, strict=True):
+        torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-6, atol=0)
+    assert derivatives[0].min() == np.float32(-1 / FLOORS[torch.float32])
+
+
 def test_a_metric_without_a_formula_or_counts_has_none() -> None:
     ones = np.ones(3)
     kappa: Any = matrix.kappa
