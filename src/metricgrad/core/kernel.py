@@ -7,6 +7,9 @@ sigmoid(z)), and ``backward_chunk``, which turns these numbers into the gradient
 evaluated again, chunk by chunk, and differentiated by autograd. The gradient of a loss is computed with the loss, since
 the derivative of the metric is known then: backward only scales it, and forward-mode differentiation multiplies it by
 the tangent. So the extra memory is that of the gradient, and the arithmetic runs from the cache.
+
+A small batch takes its time by calls. It is computed at once, without loops, and if it is one of class indices on the
+CPU and numpy is installed, in numpy: see ``small_batches``.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.core import chunking, class_axis
+from metricgrad.core import chunking, class_axis, small_batches
 from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
@@ -120,7 +123,11 @@ def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inp
 def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
     if _fits_one_piece(call, logits):
         if call.plan.rowwise:
-            return _compute_rows_at_once(call, logits)
+            in_numpy = small_batches.compute_loss_and_gradient(call, logits)
+            if in_numpy is None:
+                return _compute_rows_at_once(call, logits)
+            loss, logits_gradient = in_numpy
+            return loss, (logits_gradient, [])
         return _compute_elements_at_once(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
     loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -29,8 +30,18 @@ from metricgrad.core.metrics.averages import (
     mean_over_classes,
     pool,
 )
-from metricgrad.core.metrics.derivatives import FLOOR, CountsWithDerivatives, as_constant, limit_gradient, ratio
+from metricgrad.core.metrics.derivatives import (
+    ARRAY_FLOORS,
+    FLOOR,
+    ArraysWithDerivatives,
+    CountsWithDerivatives,
+    as_constant,
+    limit_gradient,
+    ratio,
+)
+from metricgrad.core.metrics.margin_derivatives import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
+from metricgrad.core.numpy_arrays import TENSOR_DTYPES, has_array, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,6 +106,7 @@ class Objective:
         self.pools_rows = self.average != "samples" and not self.is_vector
         self.averages_objects = averages_objects
         self._is_arithmetic = True  # whether the metric is nothing but arithmetic; found out at the first call
+        self._takes_arrays = True  # whether numpy can compute it; found out at the first call, too
         self._may_be_undefined = not is_safe(self.metric)
         self.warns_of_vanished_gradient = False
         self._calls_until_check = CALLS_BETWEEN_CHECKS
@@ -272,6 +284,53 @@ class Objective:
             self._warn_if_vanished(sums[0], sums[2], gradient[0])
         return loss, gradient
 
+    def differentiate_arrays(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
+        """Do as ``differentiate`` for the sums of classes in arrays of numpy; the gradient is in arrays as well."""
+        found = self._differentiate_arrays(sums)
+        if found is None:
+            loss, gradient = self.differentiate(tuple(torch.from_numpy(cell) for cell in sums))
+            return loss, tuple(derivative.numpy() for derivative in gradient)
+        loss, a, b = found
+        if self._may_be_undefined:
+            derivatives = torch.from_numpy(a), torch.from_numpy(b)
+            self.warn_if_undefined(loss, *derivatives, of=tuple(torch.from_numpy(cell) for cell in sums))
+        if self.warns_of_vanished_gradient:
+            self._warn_if_vanished(sums[0], sums[2], a)
+        return loss, (a, b)
+
+    def _differentiate_arrays(self, sums: Sums) -> tuple[Tensor, Any, Any] | None:
+        """Return the loss and its gradient, a and b in arrays; None if torch has to compute them."""
+        tp, fp, positives, _negatives = sums
+        if self.of_matrix:
+            return self._differentiate_margins_in_arrays(tp, fp, positives)
+        is_plain_mean = self.average == "macro" and self.labels is None and self.empty_classes == "count"
+        if not (is_plain_mean and self._is_arithmetic and self._takes_arrays):
+            return None
+        weights = _make_class_weights(len(tp), tp.dtype)
+        try:
+            jet: Any = self.metric(ArraysWithDerivatives(*sums))
+            value = jet.value
+            a = jet.a * weights  # an array, also if the metric moves alike for all classes, or does not move
+            b = jet.b * weights
+            self._takes_arrays = value.shape == tp.shape and value.dtype == a.dtype == b.dtype == tp.dtype
+        except Exception:  # any error: torch can compute more, and its errors are the ones to show
+            self._takes_arrays = False
+        if not self._takes_arrays:
+            return None
+        return _make_loss(-value.dot(weights), tp), a, b
+
+    def _differentiate_margins_in_arrays(self, tp: Any, fp: Any, positives: Any) -> tuple[Tensor, Any, Any] | None:
+        """Do as ``_differentiate_margins`` in arrays, None if the metric has no formula for them."""
+        wide_cells = (cell.astype(np.float64) for cell in (tp, fp, positives))
+        found = differentiate_margins(self.metric, *wide_cells)
+        if found is None:
+            return None
+        value, derivatives = found
+        bound = 1 / ARRAY_FLOORS[tp.dtype]
+        limited = np.minimum(np.maximum(derivatives, -bound), bound)
+        a, b = np.negative(limited, out=limited).astype(tp.dtype)
+        return _make_loss(value, tp), a, b
+
     def _differentiate(
         self, sums: Sums, row_weight: Tensor | None, group: Processes | None
     ) -> tuple[Tensor, SumsGradient]:
@@ -309,9 +368,12 @@ class Objective:
         Far below its threshold the slope of a membership is about the membership itself, so a·TP is about the gradient
         of all positives together. It may be large where memberships are tiny, as for a precision of tiny counts.
         """
-        if isinstance(tp, Tensor):
+        if not isinstance(tp, float):
             self._calls_until_check -= 1
-            if self._calls_until_check > 0 or not tp.is_cpu:  # reading a value would make another device wait
+            if self._calls_until_check > 0:
+                return
+            tp, positives, a = (x if isinstance(x, Tensor) else torch.from_numpy(x) for x in (tp, positives, a))
+            if not tp.is_cpu:  # reading a value would make another device wait
                 return
             self._calls_until_check = CALLS_BETWEEN_CHECKS
             is_alive = (tp >= VANISHED * positives) | ((a * tp).abs() >= VANISHED)
@@ -351,6 +413,12 @@ class Objective:
 
     def _differentiate_margins(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
         """Differentiate a metric of the matrix that needs no more of it than the counts of the classes."""
+        if all(has_array(cell) for cell in sums):
+            with np.errstate(all="ignore"):
+                found = self._differentiate_margins_in_arrays(*(cell.detach().numpy() for cell in sums[:3]))
+            if found is not None:
+                loss, a, b = found
+                return loss, (torch.from_numpy(a), torch.from_numpy(b))
         dtype = sums[0].dtype
         tp, fp, positives, _negatives = (wide(cell.detach()) for cell in sums)
         with torch.enable_grad():
@@ -431,9 +499,8 @@ class Objective:
         if isinstance(tp, Tensor):
             if jet.value.shape != tp.shape:
                 raise TypeError
-            # A direction in which the metric does not move has the plain number 0 for derivative.
-            a = a if isinstance(a, Tensor) else torch.full_like(tp, a)
-            b = b if isinstance(b, Tensor) else torch.full_like(tp, b)
+            a = _as_tensor_like(a, tp)
+            b = _as_tensor_like(b, tp)
             weights = as_constant(weights, a)
         return jet.value, a * weights, b * weights
 
@@ -456,6 +523,24 @@ def _find_margins(counts: Counts) -> ConfusionMargins:
 def are_finite(numbers: tuple[Any, ...]) -> bool:
     """Return whether all of several tensors or plain numbers are finite."""
     return all(bool(x.isfinite().all()) if isinstance(x, Tensor) else math.isfinite(x) for x in numbers)
+
+
+def _as_tensor_like(derivative: Any, like: Tensor) -> Tensor:
+    """Return a derivative for every class: in some directions a metric does not move, or alike for all classes."""
+    if not isinstance(derivative, Tensor):
+        return torch.full_like(like, derivative)
+    return derivative if derivative.shape == like.shape else derivative.expand(like.shape)
+
+
+@lru_cache(maxsize=64)
+def _make_class_weights(classes: int, dtype: Any) -> Any:
+    """Return the weight of each class in 1 − a mean, as an array of numpy."""
+    return np.full(classes, -1.0 / classes, dtype)
+
+
+def _make_loss(value: float, like: Any) -> Tensor:
+    """Return 1 − value as a tensor of the type of an array."""
+    return torch.scalar_tensor(1.0 - float(value), dtype=TENSOR_DTYPES[like.dtype], device="cpu")
 
 
 def _one_minus(x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.array_functions import other_functions
+from metricgrad.core.numpy_arrays import ARRAY_TYPES, TENSOR_DTYPES, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,9 @@ FLOORS = {dtype: torch.finfo(dtype).tiny * 2.0**24 for dtype in (torch.float32, 
 1/x of a float32 below 3e-39 is infinite, and infinity times the zero derivative of a saturated membership is NaN. The
 factor leaves room for a metric's coefficients: derivatives stay below 5e30 times those.
 """
+
+ARRAY_FLOORS = {array_dtype: FLOORS[dtype] for array_dtype, dtype in TENSOR_DTYPES.items()}
+"""The same for the types of numpy's arrays."""
 
 FLOOR = FLOORS[torch.float32]
 """The same for plain numbers, which stand for float32 sums: see ``Objective.differentiate``."""
@@ -78,6 +82,7 @@ class Number:
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # numpy leaves ``array * number`` to the number
 
     @classmethod
     def of(cls, x: Any) -> Any:
@@ -104,7 +109,7 @@ class Number:
 
 
 class Jet(Number):
-    """A value (a tensor, a float, a ``Box``) and its derivatives ``a`` (TP↑ FN↓) and ``b`` (FP↑ TN↓)."""
+    """A value (a tensor, an array, a float, a ``Box``) and its derivatives ``a`` (TP↑ FN↓) and ``b`` (FP↑ TN↓)."""
 
     __slots__ = ("a", "b", "value")
 
@@ -168,6 +173,8 @@ class Jet(Number):
             if empty:
                 jet.value = jet.value.masked_fill(zero, empty)
             return jet
+        if isinstance(other.value, ARRAY_TYPES):
+            return self._divide_by_array(other, empty)
         if isinstance(other.value, Number):
             return self._divide_by(other, ratio(self.value, other.value, empty), other.value)
         x = self.value
@@ -179,12 +186,28 @@ class Jet(Number):
         b = (self.b - other.b * quotient) / y
         return Jet(quotient, a, b)
 
+    def _divide_by_array(self, other: Jet, empty: float) -> Jet:
+        """Do as ``ratio`` for an array of numpy: few have zeros, and to ask for them is cheaper than to fill them."""
+        denominator = other.value
+        zero = np.abs(denominator) < ARRAY_FLOORS[denominator.dtype]
+        if not np.count_nonzero(zero):
+            return self._divide_by(other, self.value / denominator, denominator)
+        denominator = np.where(zero, math.inf, denominator)
+        jet = self._divide_by(other, self.value / denominator, denominator)
+        if empty:
+            jet.value = np.where(zero, empty, jet.value)
+        return jet
+
     def root(self) -> Jet:
         """Return √self, and 0 with zero derivatives where self is not positive."""
         if isinstance(self.value, Tensor):
             zero = self.value < FLOORS[self.value.dtype]
             root = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
             return Jet(root.masked_fill(zero, 0.0), self.a / (2 * root), self.b / (2 * root))
+        if isinstance(self.value, ARRAY_TYPES):
+            zero = self.value < ARRAY_FLOORS[self.value.dtype]
+            root = np.sqrt(np.where(zero, math.inf, self.value))
+            return Jet(np.where(zero, 0.0, root), self.a / (2 * root), self.b / (2 * root))
         if isinstance(self.value, Number):
             root = self.value.root()
             return Jet(root, _divide(self.a, 2 * root), _divide(self.b, 2 * root))
@@ -199,6 +222,10 @@ class Jet(Number):
             zero = self.value < FLOORS[self.value.dtype]
             x = self.value.masked_fill(zero, math.inf)  # so that 1/x is 0 there
             return Jet(x.log().masked_fill(zero, empty), self.a / x, self.b / x)
+        if isinstance(self.value, ARRAY_TYPES):
+            zero = self.value < ARRAY_FLOORS[self.value.dtype]
+            x = np.where(zero, math.inf, self.value)
+            return Jet(np.where(zero, empty, np.log(x)), self.a / x, self.b / x)
         if isinstance(self.value, Number):
             return Jet(self.value.log(empty), _divide(self.a, self.value), _divide(self.b, self.value))
         if self.value < FLOOR:
@@ -206,7 +233,7 @@ class Jet(Number):
         return Jet(math.log(self.value), self.a / self.value, self.b / self.value)
 
 
-_ARRAYS = (Tensor, Number)
+_ARRAYS = (Tensor, Number, *ARRAY_TYPES)
 
 
 def _multiply(derivative: Any, factor: Any) -> Any:
@@ -270,6 +297,28 @@ class CountsWithDerivatives:
     def total(self) -> Any:
         """P + N."""
         return self.positives + self.negatives
+
+
+class ArraysWithDerivatives(CountsWithDerivatives):
+    """The same for counts in arrays of numpy; P and N are jets, too.
+
+    An array has methods of the same names as a tensor, but not all of them do the same.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, tp: Any, fp: Any, positives: Any, negatives: Any) -> None:
+        super().__init__(tp, fp, Jet(positives), Jet(negatives))
+
+    @property
+    def fn(self) -> Jet:
+        """P − TP."""
+        return Jet(self.positives.value - self.tp.value, -1.0, 0.0)
+
+    @property
+    def tn(self) -> Jet:
+        """N − FP."""
+        return Jet(self.negatives.value - self.fp.value, 0.0, -1.0)
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
