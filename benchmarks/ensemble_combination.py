@@ -125,7 +125,8 @@ def refit(parts: list[Any], targets: Any, test_parts: list[Any], strength: float
         )
         for label in range(targets.shape[1])
     ]
-    return tuple(np.column_stack(column) for column in zip(*labels, strict=True))
+    crossed, on_test = zip(*labels, strict=True)
+    return np.column_stack(crossed), np.column_stack(on_test)
 
 
 def weigh(scores: Scores, weights: dict[str, float]) -> Any:

@@ -48,9 +48,10 @@ command that finds out what to ship:** of {runs} training runs at good and bad s
 `HybridLoss` ({metric_dead} with the metric alone), and of {guarantees} guarantees tested {broken} was broken more often
 than it promised.
 
-On {tables} tables its ensemble beats XGBoost with a tuned threshold, F1 {table_gain}; with several labels and no
-threshold tuned the metric loss beats cross-entropy, macro-F1 {untuned_gain}; and on small objects in images the hybrid
-loss beats cross-entropy after tuning too, Dice {map_gain}.
+On {tables} tables its ensemble beats XGBoost with a tuned threshold, F1 {table_gain}, and on {field_tables} small ones
+AutoGluon's best preset in about ten seconds each, {field_gain}; with several labels and no threshold tuned the metric
+loss beats cross-entropy, macro-F1 {untuned_gain}; and on small objects in images the hybrid loss beats cross-entropy
+after tuning too, Dice {map_gain}.
 
 **Where it does not help:** once a threshold is tuned, the loss of the default network has no proven gain, {one_label}
 with one label and {several_labels} with several, nor has the hybrid over MONAI's DiceCE on small objects.
@@ -170,6 +171,10 @@ def write_pitch() -> str:
     held_out, broken = guarantee.find_broken(pd.read_csv(guarantee.RESULTS, comment="#"))
     table = find_study_gain("one label, a table")
     maps = find_map_gains()
+    (against_autogluon,) = [
+        claim for claim in field.judge_claims(field.read_parts(field.RESULTS)) if claim.verdict == "shown"
+    ]
+    field_gain = Gain(*against_autogluon[1:4], against_autogluon.won, against_autogluon.tables)
     untuned = find_study_gain("several labels, at 0.5, nothing tuned")
     tuned = (find_study_gain("one label, a network"), find_claimed_gain())
     # The words of the pitch are true of these results; with others, write other words.
@@ -185,6 +190,8 @@ def write_pitch() -> str:
         broken=count_in_words(len(broken)),
         tables=table.sets,
         table_gain=table.interval,
+        field_tables=field_gain.sets,
+        field_gain=field_gain.interval,
         untuned_gain=untuned.interval,
         one_label=tuned[0].interval,
         several_labels=tuned[1].interval,

@@ -112,7 +112,7 @@ def plain_network(task: str, seed: int) -> Any:
     return network("cross-entropy", seed)
 
 
-def focal_network(task: str, seed: int) -> Any:
+def focal_network(task: Any, seed: int) -> Any:
     """Return the network with focal loss."""
     return network(mg.baselines.focal(task=task), seed)
 
