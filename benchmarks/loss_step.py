@@ -1,6 +1,6 @@
 """Time and memory of one loss step (forward + backward, float32) against torch's own cross-entropy, in one run.
 
-    python benchmarks/loss_step.py [--quick] [--json FILE]
+    python benchmarks/loss_step.py [--quick] [--json FILE] [--only multiclass segmentation] [--cpu]
 
 Needs the ``bench`` extra. All contenders get the same tensors and take turns, as ``timing`` tells. Targets are printed
 beside what was measured; a missed one does not fail the run.
@@ -31,6 +31,7 @@ TINY: list[Shape] = [(1024, 1), (256, 80)]
 LARGE: list[Shape] = [(4096, 100), (1_000_000, 1), (50_000, 100)]
 MULTICLASS: list[Shape] = [(32, 10), (256, 10), (256, 1000), (4096, 10), (4096, 1000)]
 SEGMENTATION: list[Shape] = [(4, 21, 512, 512)]
+SHAPES = {"binary": TINY + LARGE, "multiclass": MULTICLASS, "segmentation": SEGMENTATION}
 GROWTH = [10**6, 10**7, 10**8]
 
 
@@ -272,7 +273,7 @@ def targets(found: dict[str, Any]) -> list[Row]:
 
 def main() -> None:
     """Run everything, print it and write it down."""
-    args = timing.arguments(__doc__)
+    args = timing.arguments(__doc__, list(SHAPES))
     if args.memory:
         kind, name, shape = args.memory
         few_rows = (2, shape[1], *(8 for _ in shape[2:]))
@@ -280,10 +281,13 @@ def main() -> None:
         return
     notes: list[str] = []
     found: dict[str, Any] = {"machine": timing.machine("monai", "torch-btg"), "quick": args.quick}
-    for kind, shapes in (("binary", TINY + LARGE), ("multiclass", MULTICLASS), ("segmentation", SEGMENTATION)):
-        found[kind] = {str(shape): time_shape(kind, shape, args.quick, notes) for shape in shapes}
+    for kind in args.only or SHAPES:
+        found[kind] = {str(shape): time_shape(kind, shape, args.quick, notes) for shape in SHAPES[kind]}
         title = f"{kind}: forward + backward, milliseconds and ratio to torch's loss; ~ while others used the machine"
         timing.show(title, found[kind], lambda row: f"{timing.ms(row)} {row['ratio']:7.2f}×")
+    if args.only:
+        timing.write(found, args.json)
+        return
     found["memory"] = memory()
     title = "memory: peak of a step / bytes of the logits, gradient included; first (with kept buffers) and later steps"
     timing.show(title, found["memory"], lambda row: f"{row['first']:.2f}× {row['later']:7.2f}×")

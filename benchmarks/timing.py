@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -158,12 +158,14 @@ def alone(script: str, what: Any) -> Row:
 # What is asked for, printed and written.
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Return --quick, --json and, for ``alone``, --memory; set the clock by --cpu."""
+def arguments(description: str | None, kinds: Sequence[str] = ()) -> argparse.Namespace:
+    """Return --quick, --json, --only if there are ``kinds``, and, for ``alone``, --memory; set the clock by --cpu."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and not the largest sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--cpu", action="store_true", help="measure the CPU time of one thread")
+    if kinds:
+        parser.add_argument("--only", nargs="+", choices=kinds, help="the time of these alone, no memory and growth")
     parser.add_argument("--memory", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cpu:
