@@ -2,7 +2,8 @@
 
 python docs/_site/step_time_picture.py
 
-The ratios are those of benchmarks/results/loss_step.json. The picture follows the reader's light or dark mode.
+The ratios are those of loss_step.json and loss_step_classes.json in benchmarks/results/. The picture follows the
+reader's light or dark mode.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 PICTURE = Path(__file__).parents[1] / "step_time.svg"
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "loss_step.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 # The first letters of a name in the results: the class of its mark, and its words in the legend.
 FAMILIES = {"ours": "metricgrad", "plain": "the same, written plainly", "MONAI": "MONAI Dice", "torch-btg": "torch-btg"}
 TASKS = {"binary": "one label or several", "multiclass": "several classes"}
@@ -36,7 +37,8 @@ WIDTH, LEFT, RIGHT, ROW_HEIGHT, TOP = 640, 168, 24, 36, 124
 
 def main() -> None:
     """Draw."""
-    results = json.loads(RESULTS.read_text())
+    results = json.loads((RESULTS / "loss_step.json").read_text())
+    results |= json.loads((RESULTS / "loss_step_classes.json").read_text())
     parts: list[str] = []
     y = TOP
     for task, words in TASKS.items():
