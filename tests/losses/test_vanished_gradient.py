@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -77,3 +77,46 @@ def test_several_classes_are_checked_now_and_then(task: Literal["multilabel", "m
     alive = mg.MetricLoss("f1", task=task)
     for _ in range(CALLS_BETWEEN_CHECKS):
         alive(logits / 10, targets).backward()
+
+
+OPTIONS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
+    "one label": ("binary", {}, (64,)),
+    "a label with an axis of its own": ("binary", {}, (64, 1)),
+    "a large batch of one label": ("binary", {}, (700_000,)),
+    "several thresholds": ("binary", {"threshold": (0.3, 0.5)}, (64,)),
+    "images": ("binary", {"per_image": True}, (4, 8, 8)),
+    "labels, macro": ("multilabel", {}, (64, 3)),
+    "labels, micro": ("multilabel", {"average": "micro"}, (64, 3)),
+    "labels, weighted": ("multilabel", {"average": "weighted"}, (64, 3)),
+    "labels, samples": ("multilabel", {"average": "samples"}, (64, 3)),
+    "labels, some": ("multilabel", {"labels": [0, 2]}, (64, 3)),
+    "one of several labels": ("multilabel", {}, (64, 1)),
+    "a large batch of labels": ("multilabel", {}, (200_000, 3)),
+    "classes, macro": ("multiclass", {}, (64, 3)),
+    "classes, micro": ("multiclass", {"average": "micro"}, (64, 3)),
+    "classes, some": ("multiclass", {"labels": [1]}, (64, 3)),
+    "classes, absent ones skipped": ("multiclass", {"empty_classes": "skip"}, (64, 3)),
+    "maps of classes": ("multiclass", {}, (4, 3, 8, 8)),
+    "a large batch of classes": ("multiclass", {}, (200_000, 3)),
+}
+
+
+@pytest.mark.parametrize("metric", ["f1", "precision"])
+@pytest.mark.parametrize("how", ["plain", "float64", "weighted"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_whatever_is_counted_is_checked_without_an_error(name: str, how: str, metric: str) -> None:
+    """The sums and their derivatives are numbers, tensors or arrays, by the way that they are computed."""
+    task, options, shape = OPTIONS[name]
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(shape, generator=generator, dtype=torch.float64 if how == "float64" else torch.float32)
+    logits.requires_grad_()
+    if task == "multiclass":
+        targets = torch.randint(0, 3, (shape[0], *shape[2:]), generator=generator)
+    else:
+        targets = (torch.rand(shape, generator=generator) < 0.3).float()
+    weight = torch.ones(shape[0]) if how == "weighted" else None
+    loss: Any = mg.MetricLoss(metric, task=task, **options)  # type: ignore[arg-type]
+    loss.objective._calls_until_check = 1
+    loss(logits, targets, weight).backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()

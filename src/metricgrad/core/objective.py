@@ -41,7 +41,7 @@ from metricgrad.core.metrics.derivatives import (
 )
 from metricgrad.core.metrics.margin_derivatives import differentiate_margins
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
-from metricgrad.core.numpy_arrays import TENSOR_DTYPES, has_array, np
+from metricgrad.core.numpy_arrays import ARRAY_TYPES, TENSOR_DTYPES, has_array, np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -372,7 +372,8 @@ class Objective:
             self._calls_until_check -= 1
             if self._calls_until_check > 0:
                 return
-            tp, positives, a = (x if isinstance(x, Tensor) else torch.from_numpy(x) for x in (tp, positives, a))
+            # The sums of one class may be tensors, and the derivative beside them a plain number.
+            tp, positives, a = (torch.from_numpy(x) if isinstance(x, ARRAY_TYPES) else x for x in (tp, positives, a))
             if not tp.is_cpu:  # reading a value would make another device wait
                 return
             self._calls_until_check = CALLS_BETWEEN_CHECKS
